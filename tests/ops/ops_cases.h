@@ -32,6 +32,7 @@ typedef struct attention_case {
     int32_t *seen_end;
     float *q;
     um_batch batch;
+    int32_t window; /* of the layer; 0: none */
 } attention_case;
 
 static inline int32_t pages_of(const attention_shape *s, int i) { return UM_CEIL_DIV(s->n_keys[i], s->page_size); }
@@ -135,6 +136,7 @@ static inline um_attention attention_args(const attention_case *c, const um_batc
                           .stride = c->s.n_heads * c->s.head_dim,
                           .q = c->q,
                           .scale = 3 / sqrtf((float)c->s.head_dim),
+                          .window = c->window,
                           .batch = b};
 }
 
@@ -280,18 +282,23 @@ static inline void free_head(head_case *c) {
 typedef struct head_result {
     um_answer *answer; /* [n] */
     top_list *top;     /* [n] */
+    float *blend;      /* [rows of the case, h] */
 } head_result;
 
 static inline void free_result(head_result *r) {
     um_free(r->answer);
     um_free(r->top);
+    um_free(r->blend);
 }
 
 /* Computes the answers of the rows [first, first + n). */
 static inline head_result run_head(const world *w, const head_case *c, const um_weight *m, int32_t first, int32_t n) {
     um_head a = c->args;
-    head_result out = {UM_NEW_ARRAY(um_answer, (size_t)n + 1), UM_NEW_ARRAY(top_list, (size_t)n + 1)};
-    a.w = m;
+    head_result out = {UM_NEW_ARRAY(um_answer, (size_t)n + 1), UM_NEW_ARRAY(top_list, (size_t)n + 1), NULL};
+    out.blend = UM_NEW_ARRAY(float, um_mul((size_t)c->args.n_rows, (size_t)c->args.hidden_size) + 1);
+    a.w = a.embed = m;
+    a.embed_scale = 2;
+    a.blend = out.blend;
     a.row += first;
     a.n_rows = n;
     a.answer = out.answer;

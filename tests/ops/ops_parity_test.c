@@ -237,6 +237,9 @@ static void check_gate(const world *w, const world *ref) {
         w->ops->gate(w->dev, UM_ACT_SILU, gu, (int32_t)T, (int32_t)n, got);
         ref->ops->gate(ref->dev, UM_ACT_SILU, gu, (int32_t)T, (int32_t)n, want);
         compare(w, "gate", got, want, T * n, n, (tolerance){1e-7, 3e-6});
+        w->ops->gate(w->dev, UM_ACT_GELU_TANH, gu, (int32_t)T, (int32_t)n, got);
+        ref->ops->gate(ref->dev, UM_ACT_GELU_TANH, gu, (int32_t)T, (int32_t)n, want);
+        compare(w, "gate with gelu", got, want, T * n, n, (tolerance){1e-7, 1e-5});
         um_free(gu);
         um_free(got);
         um_free(want);
@@ -248,6 +251,33 @@ static void gate_matches_the_reference(void **state) {
     begin_worst();
     for_each_world(check_gate);
     print_worst("gate");
+}
+
+static void check_norm_add(const world *w, const world *ref) {
+    static const int32_t sizes[] = {1, 5, 32, 131};
+    for (size_t i = 0; i < UM_LEN(sizes); i++) {
+        const size_t n = (size_t)sizes[i], T = 19;
+        float *y = random_floats(T * n), *x = random_floats(T * n), *gain = random_floats(n);
+        float *y_ref = UM_NEW_ARRAY(float, T *n), *x_ref = UM_NEW_ARRAY(float, T *n);
+        const um_norm norm = {gain, NULL, 1e-6f};
+        memcpy(y_ref, y, T * n * sizeof *y);
+        memcpy(x_ref, x, T * n * sizeof *x);
+        w->ops->norm_add(w->dev, y, &norm, (int32_t)T, (int32_t)n, 0.75f, x);
+        ref->ops->norm_add(ref->dev, y_ref, &norm, (int32_t)T, (int32_t)n, 0.75f, x_ref);
+        compare(w, "norm_add", x, x_ref, T * n, n, (tolerance){2e-6, 3e-6});
+        um_free(y);
+        um_free(x);
+        um_free(gain);
+        um_free(y_ref);
+        um_free(x_ref);
+    }
+}
+
+static void a_branch_is_normed_and_added(void **state) {
+    (void)state;
+    begin_worst();
+    for_each_world(check_norm_add);
+    print_worst("norm_add");
 }
 
 /* ---- Fused linear and gate ---- */
@@ -386,23 +416,41 @@ static void rope_matches_the_reference(void **state) {
 
 /* ---- Attention ---- */
 
+static void check_attention_shape(const world *w, const world *ref, const attention_shape *s, size_t i, int32_t window,
+                                  bool canvas) {
+    const bool exact = strstr(w->label, "float32") != NULL;
+    attention_case c = new_attention(s);
+    c.window = window;
+    for (int32_t k = 0; k < c.batch.n_spans && canvas; k++) {
+        c.span[k].canvas = true;
+        c.span[k].start = UM_MAX(c.span[k].keys.end - c.span[k].n, c.span[k].keys.start);
+    }
+    float *got = run_attention(w, &c, true), *want = run_attention(ref, &c, false);
+    char what[80];
+    snprintf(what, sizeof what, "attention shape %zu, KV %s, window %d", i, um_dtype_name(s->kv_type), window);
+    const size_t width = attention_width(&c);
+    /* Probabilities are rounded to bf16 before or after the division by their sum: two roundings of 2^-9. */
+    compare(w, what, got, want, (size_t)c.batch.n_tokens * width, width,
+            exact ? (tolerance){2e-6, 1e-5} : (tolerance){4e-3, 4e-3});
+    um_free(got);
+    um_free(want);
+    free_attention(&c);
+}
+
 static void check_attention(const world *w, const world *ref) {
     attention_shape shapes[ATTENTION_SHAPES_MAX];
-    size_t n = attention_shapes(shapes);
-    bool exact = strstr(w->label, "float32") != NULL;
-    for (size_t i = 0; i < n; i++) {
-        attention_case c = new_attention(&shapes[i]);
-        float *got = run_attention(w, &c, true), *want = run_attention(ref, &c, false);
-        char what[64];
-        snprintf(what, sizeof what, "attention shape %zu, KV %s", i, um_dtype_name(shapes[i].kv_type));
-        size_t width = attention_width(&c);
-        /* Probabilities are rounded to bf16 before or after the division by their sum: two roundings of 2^-9. */
-        compare(w, what, got, want, (size_t)c.batch.n_tokens * width, width,
-                exact ? (tolerance){2e-6, 1e-5} : (tolerance){4e-3, 4e-3});
-        um_free(got);
-        um_free(want);
-        free_attention(&c);
-    }
+    const size_t n = attention_shapes(shapes);
+    for (size_t i = 0; i < n; i++) check_attention_shape(w, ref, &shapes[i], i, 0, false);
+}
+
+/* Windows that end inside of tiles, groups and segments. */
+static void check_windows(const world *w, const world *ref) {
+    static const int32_t windows[] = {1, 6, 33, 129, 600};
+    attention_shape shapes[ATTENTION_SHAPES_MAX];
+    const size_t n = attention_shapes(shapes);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < UM_LEN(windows); k++)
+            check_attention_shape(w, ref, &shapes[i], i, windows[k], (i + k) % 2 != 0);
 }
 
 static void attention_matches_the_reference(void **state) {
@@ -410,6 +458,13 @@ static void attention_matches_the_reference(void **state) {
     begin_worst();
     for_each_world(check_attention);
     print_worst("attention");
+}
+
+static void attention_in_a_window_matches_the_reference(void **state) {
+    (void)state;
+    begin_worst();
+    for_each_world(check_windows);
+    print_worst("attention in a window");
 }
 
 /* ---- Head ---- */
@@ -452,12 +507,19 @@ static void compare_tops(const world *w, const um_row *r, const um_top *got, con
 static void check_head_shape(const world *w, const world *ref, um_dtype type, int32_t rows, int32_t vocab, int32_t h,
                              int32_t n) {
     head_case c = new_head(type, rows, vocab, h, n);
+    for (int32_t i = 0; i < n; i += 3) c.row[i].blend = 1 + i;
+    if (n > 20) c.args.cap = 3;
     um_weight *m = make_weight(w, &c.tensor, 1), *m_ref = make_weight(ref, &c.tensor, 1);
     head_result got = run_head(w, &c, m, 0, n), want = run_head(ref, &c, m_ref, 0, n);
     for (int32_t i = 0; i < n; i++) {
         compare_answers(w, &c.row[i], &got.answer[i], &want.answer[i], (size_t)i);
         compare_tops(w, &c.row[i], got.top[i], want.top[i], (size_t)i);
     }
+    const size_t H = (size_t)c.args.hidden_size;
+    const bool rounds = !strstr(w->label, "float32"); /* probabilities are rounded to bf16 */
+    for (size_t i = 0; i < (size_t)n; i += 3)
+        compare(w, "blend", got.blend + i * H, want.blend + i * H, H, H,
+                rounds ? (tolerance){4e-3, 4e-3} : (tolerance){2e-6, 3e-6});
     w->ops->weight_free(w->dev, m);
     ref->ops->weight_free(ref->dev, m_ref);
     free_result(&got);
@@ -496,6 +558,8 @@ int main(void) {
         cmocka_unit_test(linear_gate_equals_its_two_steps),
         cmocka_unit_test(rope_matches_the_reference),
         cmocka_unit_test(attention_matches_the_reference),
+        cmocka_unit_test(attention_in_a_window_matches_the_reference),
+        cmocka_unit_test(a_branch_is_normed_and_added),
         cmocka_unit_test(head_matches_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

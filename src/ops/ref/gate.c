@@ -5,7 +5,8 @@
 
 static float activate(um_act act, float v) {
     if (act == UM_ACT_SILU) return v / (1 + expf(-v));
-    return 0.5f * v * (1 + tanhf(0.7978845608f * (v + 0.044715f * v * v * v)));
+    /* (1 + tanh t) / 2 = 1 / (1 + exp(-2 t)), without the cancellation */
+    return v / (1 + expf(-1.5957691216f * (v + 0.044715f * v * v * v)));
 }
 
 void um_ref_gate(um_dev *dev, um_act act, const float *gu, int32_t n_tokens, int32_t n, float *y) {
