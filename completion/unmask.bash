@@ -17,7 +17,7 @@ _unmask_models() {
 _unmask_commands='run chat generate eval inspect list quantize tokenize bench serve worker health help'
 
 _unmask_options() {
-    local shared=' --model --model-name --mask-token-id --device --device-ids --dtype --quantization --no-deterministic --chat-template --special-in-content --check-weights --lora --lora-merge --max-loras --max-lora-rank --threads --pin --max-num-batched-tokens --kv-cache-dtype --kv-cache-layout --max-num-reqs --data-parallel-size --route-policy --max-model-len --page-size --num-pages --kv-memory-share --gpu-memory-utilization --enforce-eager --cuda-graph-sizes --disable-prefix-caching --schedule-policy --max-skips --admission --max-guests --max-refresh-per-step --compat --decoding-strategy --block-size --sampler --remask-threshold --accept-threshold --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --no-block-cache --no-causal-context --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --draft-threshold --gen-length --steps --cfg-scale --eps --alg-temp --no-sparse --retention --retention-ratio --delay-step --pool-kernel --head-select --canvas-steps --canvas-entropy-bound --t-min --t-max --stability-threshold --confidence-threshold --max-post-edit-steps --edit-threshold --penalty-lambda --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --max-tokens --min-tokens --max-nfe --max-repetition-run --ignore-eos --json-space --grammar-depth --filling --logprobs'
+    local shared=' --model --model-name --mask-token-id --device --device-ids --dtype --quantization --no-deterministic --chat-template --special-in-content --load-format --check-weights --lora --lora-merge --max-loras --max-lora-rank --threads --pin --max-num-batched-tokens --kv-cache-dtype --kv-cache-layout --max-num-reqs --data-parallel-size --route-policy --max-model-len --page-size --num-pages --kv-memory-share --gpu-memory-utilization --enforce-eager --cuda-graph-sizes --disable-prefix-caching --schedule-policy --max-skips --admission --max-guests --max-refresh-per-step --compat --decoding-strategy --block-size --sampler --remask-threshold --accept-threshold --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --max-steps-per-block --max-post-edit-steps --edit-threshold --penalty-lambda --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --position-penalty --no-block-cache --no-causal-context --draft-threshold --gen-length --steps --cfg-scale --eps --alg-temp --no-sparse --retention --retention-ratio --delay-step --pool-kernel --head-select --canvas-steps --canvas-entropy-bound --t-min --t-max --stability-threshold --confidence-threshold --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --max-tokens --min-tokens --max-nfe --max-repetition-run --ignore-eos --json-space --grammar-depth --filling --logprobs'
     case $1 in
     'run') echo "--help --config --print-config --url --api-key --served-model-name --adapter --prompt --system --tools --chat-template-kwargs --raw --show-prompt --stop --json-object --json-schema --regex --grammar --choice --no-view --delay --json --step-map --profile --quiet$shared" ;;
     'chat') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --no-history --json-object --json-schema --regex --grammar --choice --no-view --delay --quiet$shared" ;;
@@ -88,7 +88,7 @@ _unmask_value() {
     'quantize --out' | 'quantize -o') reply='DIR' ;;
     'quantize --type') reply='q8 q4 bf16' ;;
     'quantize --model' | 'quantize -m') reply='DIR' ;;
-    'quantize --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1 nemotron nemotron_research diffusion_gemma' ;;
+    'quantize --model-name') reply='auto llada illada llada_moe llada2 llada2_2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1 nemotron nemotron_research wedlm wedlm_7b diffusion_gemma' ;;
     'quantize --mask-token-id') reply='' ;;
     'quantize --lora') reply='' ;;
     'tokenize --model' | 'tokenize -m') reply='DIR' ;;
@@ -212,7 +212,7 @@ _unmask_value() {
     'health --timeout') reply='' ;;
     'help --format') reply='text man markdown bash zsh fish' ;;
     *' --model' | *' -m') reply='DIR' ;;
-    *' --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1 nemotron nemotron_research diffusion_gemma' ;;
+    *' --model-name') reply='auto llada illada llada_moe llada2 llada2_2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1 nemotron nemotron_research wedlm wedlm_7b diffusion_gemma' ;;
     *' --mask-token-id') reply='' ;;
     *' --device') reply='cpu cuda cuda:N ref' ;;
     *' --device-ids') reply='N' ;;
@@ -245,7 +245,7 @@ _unmask_value() {
     *' --max-guests') reply='' ;;
     *' --max-refresh-per-step') reply='' ;;
     *' --compat') reply='none diffulex checkpoint' ;;
-    *' --decoding-strategy') reply='auto multi_bd d2f dmax fast_dllm_v2 seeded_bd autoregressive self_speculation full prefix_cache dual_cache sparse renoising' ;;
+    *' --decoding-strategy') reply='auto multi_bd d2f dmax levenshtein joint_indel fast_dllm_v2 seeded_bd autoregressive self_speculation causal_window full prefix_cache dual_cache sparse renoising' ;;
     *' --block-size') reply='' ;;
     *' --sampler') reply='auto confidence dynamic static sequential sdar_dynamic factor hierarchy credit entropy_bound entropy_threshold entropy_distance low_confidence random origin maskgit_plus topk_margin entropy linear_entropy edit dmax' ;;
     *' --remask-threshold') reply='' ;;
@@ -284,9 +284,6 @@ _unmask_value() {
     *' --t-max') reply='' ;;
     *' --stability-threshold') reply='' ;;
     *' --confidence-threshold') reply='' ;;
-    *' --max-post-edit-steps') reply='' ;;
-    *' --edit-threshold') reply='' ;;
-    *' --penalty-lambda') reply='' ;;
     *' --commit-confidence') reply='' ;;
     *' --token-merge-mode') reply='dmax_topk iter_smooth_topk' ;;
     *' --token-merge-top-k') reply='' ;;
