@@ -36,7 +36,7 @@ static um_status load_attention(um_loader *l, um_layer *y, int32_t i, um_err *er
     const um_tensor_part apart[] = {{n->q, q}, {n->k, kv}, {k->v_is_k ? n->k : n->v, kv}},
                          fused[] = {{n->qkv, q + 2 * kv}};
     const um_tensor_part *qkv = n->qkv ? fused : apart, o = {n->o, a->hidden};
-    const int n_qkv = n->qkv ? 1 : 3;
+    const int n_qkv = n->qkv ? 1 : l->list && k->v_is_k ? 2 : 3; /* a list has each tensor once */
     um_status s = load_norm(l, &y->attn_norm, &y->attn_norm_bias, n->attn_norm, i, err);
     if (!s) s = load_linear(l, &y->qkv, qkv, n_qkv, a->hidden, i, err);
     if (!s && a->qkv_bias) s = um_load_vector(l, &y->qkv.bias, qkv, n_qkv, i, ".bias", err);

@@ -53,17 +53,6 @@ const um_released um_released_all[] = {
      " \"rms_norm_eps\": 1e-05, \"vocab_size\": 157184, \"hidden_act\": \"silu\","
      " \"tie_word_embeddings\": false, \"mask_token_id\": 156895, \"eos_token_id\": 156892,"
      " \"pad_token_id\": 156892}"},
-    {"diffusion-gemma-26b", "google/diffusiongemma-26B-A4B-it",
-     "{\"architectures\": [\"DiffusionGemmaForBlockDiffusion\"], \"model_type\": \"diffusion_gemma\", "
-     "\"canvas_length\": 256,"
-     " \"dtype\": \"bfloat16\", \"text_config\": {\"hidden_size\": 2816, \"intermediate_size\": 2112,"
-     " \"num_hidden_layers\": 30, \"num_attention_heads\": 16, \"num_key_value_heads\": 8, \"head_dim\": 256,"
-     " \"num_global_key_value_heads\": 2, \"global_head_dim\": 512, \"num_experts\": 128, \"top_k_experts\": 8,"
-     " \"moe_intermediate_size\": 704, \"sliding_window\": 1024, \"final_logit_softcapping\": 30.0,"
-     " \"rms_norm_eps\": 1e-06, \"vocab_size\": 262144, \"max_position_embeddings\": 262144,"
-     " \"hidden_activation\": \"gelu_pytorch_tanh\", \"rope_parameters\": {\"sliding_attention\":"
-     " {\"rope_type\": \"default\", \"rope_theta\": 10000.0}, \"full_attention\": {\"rope_type\": \"proportional\","
-     " \"partial_rotary_factor\": 0.25, \"rope_theta\": 1000000.0}}, \"eos_token_id\": [1, 106]}}"},
     {NULL, NULL, NULL},
 };
 
@@ -83,8 +72,6 @@ const um_released *um_released_find(const char *name) {
 /* Cuts the configuration after n layers, and its list of the kinds of layers. */
 static void keep_layers(json_t *config, int32_t n) {
     static const char *const keys[] = {"num_hidden_layers", "n_layers"};
-    json_t *text = json_object_get(config, "text_config");
-    if (text) config = text;
     json_t *kinds = json_object_get(config, "moe_layer_freq");
     for (size_t i = 0; i < UM_LEN(keys); i++)
         if (json_object_get(config, keys[i])) json_object_set_new(config, keys[i], json_integer(n));
