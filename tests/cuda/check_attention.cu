@@ -59,7 +59,8 @@ static void new_batch(check *c, attention_data *d, const given *set, int n_set, 
     for (int i = 0; i < n_set; i++) {
         const given *g = &set[i];
         um_span *s = &d->span[i];
-        *s = {t, g->n, check_pages_table(c, &d->pages, g->keys.end, scratch && i % 2), g->keys, g->hole, NULL, -1};
+        *s = {t,    g->n, check_pages_table(c, &d->pages, g->keys.end, scratch && i % 2), NULL, g->keys, g->hole,
+              NULL, -1};
         for (int32_t k = 0; k < g->n; k++, t++) {
             slot[t] = (int32_t)um_slot_of(s->page, d->pages.shape.page_size, g->keys.end - g->n + k);
             seen[t] = bound_of(g, k);

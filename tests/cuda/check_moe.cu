@@ -188,8 +188,9 @@ static float *reference_of(check *c, const moe_data *d) {
     const size_t bytes = (size_t)d->n * (size_t)d->hidden * sizeof(float);
     float *y = (float *)check_host(c, bytes);
     memcpy(y, d->y, bytes);
-    const um_moe a = {&d->r,     d->logits, d->bias, d->r.capacity ? d->block : NULL, gate_up, down, d->x, d->n,
-                      d->hidden, d->ff,     y};
+    const um_moe a = {&d->r,   d->logits, d->bias, NULL, UM_ACT_SILU, d->r.capacity ? d->block : NULL,
+                      gate_up, down,      d->x,    d->n, d->hidden,   d->ff,
+                      y};
     um_ref_moe(dev, &a);
     for (int32_t e = 0; e < E; e++) {
         um_ops_ref.weight_free(dev, gate_up[e]);

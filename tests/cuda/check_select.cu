@@ -84,7 +84,7 @@ static void new_batch(check *c, select_data *d, const given *set, int n_set) {
     for (int i = 0; i < n_set; i++) {
         const given *g = &set[i];
         um_span *s = &d->span[i];
-        *s = {t, g->n, check_pages_table(c, &d->pages, g->keys.end, false), g->keys, g->hole, NULL, -1};
+        *s = {t, g->n, check_pages_table(c, &d->pages, g->keys.end, false), NULL, g->keys, g->hole, NULL, -1};
         if (g->n_keep) new_select(c, d, g, s, &d->select[i], i % 2);
         fill_span(c, d, s);
         for (int32_t k = 0; k < g->n; k++)
@@ -167,7 +167,7 @@ static void run_select(check *c, const check_case *k) {
     check_cuda(c, cudaGetLastError(), "select");
     const um_attention r = {
         LAYER,  k->n[HEADS], k->n[KV_HEADS], k->n[DIM], k->n[PAGE], (k->n[HEADS] + 2 * k->n[KV_HEADS]) * k->n[DIM],
-        d->qkv, NULL,        d->a.scale,     &d->batch};
+        d->qkv, NULL,        d->a.scale,     0,         &d->batch};
     um_ref_kv_select(check_ref(c, k->type), d->pages.ref, &r);
     for (int32_t i = 0; i < d->batch.n_spans; i++)
         if (d->span[i].select) compare_kept(c, d, &d->span[i]);
