@@ -154,11 +154,11 @@ adapters_are_there_again() {
     make_adapter "$work/adapters/parrot"
     serve --lora-dir "$work/adapters"
     post /v1/load_lora_adapter '{"lora_name": "late", "lora_path": "parrot"}'
-    post /v1/chat/completions "{$question, \"model\": \"late\"}"
+    post /v1/chat/completions "{$question, \"model\": \"late\", \"max_tokens\": 20}"
     before=$(member 'choices[0].message.content')
     call /sleep -X POST
     call /wake_up -X POST
-    post /v1/chat/completions "{$question, \"model\": \"late\"}"
+    post /v1/chat/completions "{$question, \"model\": \"late\", \"max_tokens\": 20}"
     [ "$status" = 200 ]
     [ "$(member 'choices[0].message.content')" = "$before" ]
 }
