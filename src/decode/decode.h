@@ -45,7 +45,7 @@ typedef struct um_traits {
      * values of its parameters, NAN or -1: off. */
     int32_t canvas, vocab, canvas_steps, stability;
     float canvas_entropy_bound, t_min, t_max, confidence;
-    bool filters_first;     /* top-k, top-p and min-p apply before the temperature (um_sampling) */
+    bool filters_first; /* top-k, top-p and min-p apply before the temperature (um_sampling) */
     float accept_threshold;
     const char *sampler; /* the sampler that `auto` stands for */
 } um_traits;
