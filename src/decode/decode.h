@@ -154,8 +154,9 @@ static inline uint64_t um_req_key(const um_req *r, int32_t pos, int32_t count, i
 void um_req_write(um_req *r, int32_t pos, int32_t id, const um_answer *a);
 /* Turns a token that is not settled back into a mask. */
 void um_req_erase(um_req *r, int32_t pos);
-/* Moves tokens of [start, start + n), which are not settled, with the passes in which they were written and their
- * probabilities. Position start + i receives what was at start + from[i]; -1: a mask. from [n] ascends. */
+/* Moves tokens among the positions [start, start + n), which are not settled. Position start + i gets the token of
+ * position start + from[i], with its pass and its probabilities; -1 makes it a mask. The numbers in from [n], apart
+ * from -1, ascend. */
 void um_req_rearrange(um_req *r, int32_t start, const int32_t *from, int32_t n);
 /* Builds the edits of a request whose sampling parameters and cap are known. A bias of -INFINITY bans its id. */
 void um_req_edits_new(um_req *r, const um_bias *bias, size_t n_bias, int32_t vocab);

@@ -323,7 +323,8 @@ um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, co
 /* How much of a model is opened. */
 typedef enum { OPEN_TEXT, OPEN_DEVICE, OPEN_FILES, OPEN_WEIGHTS } extent;
 
-/* Opens what is known of a model without its weights. */
+/* Sets the path, the architecture, the tokenizer and the chat template of m. `weights`: the files of the weights must
+ * be there; they are opened but not read. */
 static um_status find_facts(um_model *m, const um_config *c, bool weights, um_store **files, um_err *err) {
     const um_released *shape = c->load_format == UM_LOAD_DUMMY && c->model ? um_released_find(c->model) : NULL;
     if (!shape) {

@@ -5,7 +5,7 @@
 static const int32_t prompt[] = {11, 12, 13, 14};
 enum { N = 4, B = 4 };
 
-/* The first pass fills the first block with 21, 22, 23 and 24. Later passes confirm what is there. */
+/* The first pass fills the first block with 21, 22, 23 and 24. Later passes predict the same tokens. */
 #define FILL                                                                                                           \
     {1, 4, 21, .95F}, {1, 5, 22, .96F}, {1, 6, 23, .97F}, { 1, 7, 24, .98F }
 
@@ -216,7 +216,7 @@ static void a_block_with_masks_is_not_finished(void **state) {
     }
 }
 
-/* ---- What is refused --------------------------------------------------------------------------------------------- */
+/* ---- Refused parameters ------------------------------------------------------------------------------------------ */
 
 static void refuses(bench *b, um_status status, const char *part) {
     um_err err = {0};

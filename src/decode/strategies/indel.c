@@ -177,7 +177,8 @@ static void plan(um_req *r, um_pass *pass) {
 
 /* ---- Apply ------------------------------------------------------------------------------------------------------- */
 
-/* Writes the decision. A token that may not be written leaves what was there. */
+/* Moves and writes the tokens of the block as the rules decided. A position keeps its token when the request forbids
+ * the new one. */
 static void write_block(um_req *r, indel *s, const um_answer *answer) {
     const um_indel *b = &s->block;
     um_req_rearrange(r, s->start, b->from, b->n);
