@@ -2,7 +2,7 @@
 #include "engine/engine.h"
 #include "families.h"
 #include "golden/forward_fixture.h"
-#include "support.h"
+#include "requests.h"
 
 /* ---- Logits ------------------------------------------------------------------------------------------------------ */
 
@@ -269,15 +269,14 @@ static void set_draws(um_engine *e, int64_t id, const um_draws *draws) {
 }
 
 static void add(um_engine *e, replay *r) {
-    const json_t *prompt = json_object_get(r->request, "prompt"), *stop = param(r, "eos_token_id");
+    const json_t *stop = param(r, "eos_token_id");
     um_request q;
     um_err err;
     int64_t id;
-    int32_t *ids = UM_NEW_ARRAY(int32_t, json_array_size(prompt) + 1), stops[UM_STOP_MAX];
+    int32_t stops[UM_STOP_MAX];
     um_request_init(e, &q);
+    int32_t *ids = family_ids(json_object_get(r->request, "prompt"), &q.n_ids);
     q.ids = ids;
-    q.n_ids = json_array_size(prompt);
-    for (size_t i = 0; i < q.n_ids; i++) ids[i] = id_at(prompt, i);
     set_params(r, &q);
     if (stop) { /* they take the place of the model's */
         q.sampling.ignore_eos = true;
@@ -294,19 +293,6 @@ static void add(um_engine *e, replay *r) {
     um_free(ids);
 }
 
-/* A batch has small steps, so that prompts are stored in chunks. */
-static void open_engine(test_engine *t, const family_case *c, const char *device, family_mode mode) {
-    um_config config;
-    um_config_init(&config);
-    config.model = c->model;
-    config.max_num_batched_tokens = mode == FAMILY_BATCHED ? 40 : 2048;
-    config.threads = 2;
-    snprintf(config.device, sizeof config.device, "%s", device);
-    snprintf(config.dtype, sizeof config.dtype, "float32");
-    snprintf(config.kv_cache_layout, sizeof config.kv_cache_layout, mode == FAMILY_BATCHED ? "distinct" : "unified");
-    test_open(t, &config);
-}
-
 static void check_requests(const family_case *c, const char *device, family_mode mode) {
     const json_t *requests = json_object_get(c->json, "requests"), *request;
     const size_t n = json_array_size(requests);
@@ -314,7 +300,7 @@ static void check_requests(const family_case *c, const char *device, family_mode
     size_t i;
     if (!n) return; /* a case of single passes */
     replay *r = UM_NEW_ARRAY(replay, n);
-    open_engine(&t, c, device, mode);
+    family_engine_open(&t, c, device, mode, 40, UM_COMPAT_NONE);
     um_model_get_info(t.model, &model_info);
     json_array_foreach(requests, i, request) {
         r[i] = (replay){.c = c, .request = request, .index = i, .device = device};

@@ -3,7 +3,7 @@
 #include "decode/strategies/indel.h"
 #include "families.h"
 #include "golden/forward_fixture.h"
-#include "support.h"
+#include "requests.h"
 
 enum { BLOCK_MAX = 32, IDS_MAX = 32 }; /* of the recordings of rules alone */
 
@@ -296,41 +296,17 @@ static void set_params(um_request *q, const replay *r) {
 }
 
 static void add(um_engine *e, replay *r) {
-    const json_t *prompt = json_object_get(r->request, "prompt");
     um_request q;
     um_err err;
-    int32_t *ids = UM_NEW_ARRAY(int32_t, json_array_size(prompt) + 1);
     um_request_init(e, &q);
+    int32_t *ids = family_ids(json_object_get(r->request, "prompt"), &q.n_ids);
     q.ids = ids;
-    q.n_ids = json_array_size(prompt);
-    for (size_t i = 0; i < q.n_ids; i++) ids[i] = id_at(prompt, i);
     set_params(&q, r);
     q.events = UM_EVENT_TRACE;
     q.on_event = on_event;
     q.arg = r;
     if (um_engine_add(e, &q, NULL, &err)) fail_msg("%s[%zu]: %s", r->c->name, r->index, err.msg);
     um_free(ids);
-}
-
-static size_t longest_prompt(const json_t *requests) {
-    const json_t *request;
-    size_t i, n = 0;
-    json_array_foreach(requests, i, request) n = UM_MAX(n, json_array_size(json_object_get(request, "prompt")));
-    return n;
-}
-
-/* A batch has small steps, so that prompts are stored in chunks. */
-static void open_engine(test_engine *t, const family_case *c, const json_t *requests, const char *device,
-                        family_mode mode) {
-    um_config config;
-    um_config_init(&config);
-    config.model = c->model;
-    config.max_num_batched_tokens = mode == FAMILY_BATCHED ? (int32_t)longest_prompt(requests) + 32 : 2048;
-    config.threads = 2;
-    snprintf(config.device, sizeof config.device, "%s", device);
-    snprintf(config.dtype, sizeof config.dtype, "float32");
-    snprintf(config.kv_cache_layout, sizeof config.kv_cache_layout, mode == FAMILY_BATCHED ? "distinct" : "unified");
-    test_open(t, &config);
 }
 
 static void check_requests(const family_case *c, const char *device, family_mode mode) {
@@ -340,7 +316,7 @@ static void check_requests(const family_case *c, const char *device, family_mode
     size_t i;
     if (!n) return; /* a case of single passes, or of rules alone */
     replay *r = UM_NEW_ARRAY(replay, n);
-    open_engine(&t, c, requests, device, mode);
+    family_engine_open(&t, c, device, mode, family_longest_prompt(requests) + 32, UM_COMPAT_NONE);
     json_array_foreach(requests, i, request) {
         r[i] = (replay){.c = c, .request = request, .index = i, .device = device};
         add(t.engine, &r[i]);

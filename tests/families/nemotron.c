@@ -1,6 +1,6 @@
 /* Replays recordings of Nemotron-Labs-Diffusion: seeded_bd, autoregressive and self_speculation. */
 #include "logits.h"
-#include "support.h"
+#include "requests.h"
 
 /* ---- Logits ------------------------------------------------------------------------------------------------------ */
 
@@ -232,14 +232,11 @@ static void set_params(um_request *q, replay *r, int32_t block) {
 }
 
 static void add(um_engine *e, const um_model_info *info, replay *r) {
-    const json_t *prompt = json_object_get(r->request, "prompt");
     um_request q;
     um_err err;
-    int32_t *ids = UM_NEW_ARRAY(int32_t, json_array_size(prompt) + 1);
     um_request_init(e, &q);
+    int32_t *ids = family_ids(json_object_get(r->request, "prompt"), &q.n_ids);
     q.ids = ids;
-    q.n_ids = json_array_size(prompt);
-    for (size_t i = 0; i < q.n_ids; i++) ids[i] = id_at(prompt, i);
     r->want = json_array();
     r->mask = info->mask_id;
     r->eos = info->stop[0];
@@ -251,28 +248,6 @@ static void add(um_engine *e, const um_model_info *info, replay *r) {
     um_free(ids);
 }
 
-static size_t longest_prompt(const json_t *requests) {
-    const json_t *request;
-    size_t i, n = 0;
-    json_array_foreach(requests, i, request) n = UM_MAX(n, json_array_size(json_object_get(request, "prompt")));
-    return n;
-}
-
-/* A batch has small steps, so that prompts are stored in chunks. */
-static void open_engine(test_engine *t, const family_case *c, const json_t *requests, const char *device,
-                        family_mode mode) {
-    um_config config;
-    um_config_init(&config);
-    config.model = c->model;
-    config.compat = UM_COMPAT_CHECKPOINT;
-    config.max_num_batched_tokens = mode == FAMILY_BATCHED ? (int32_t)longest_prompt(requests) + 32 : 2048;
-    config.threads = 2;
-    snprintf(config.device, sizeof config.device, "%s", device);
-    snprintf(config.dtype, sizeof config.dtype, "float32");
-    snprintf(config.kv_cache_layout, sizeof config.kv_cache_layout, mode == FAMILY_BATCHED ? "distinct" : "unified");
-    test_open(t, &config);
-}
-
 static void check_requests(const family_case *c, const char *device, family_mode mode) {
     const json_t *requests = json_object_get(c->json, "requests"), *request;
     const size_t n = json_array_size(requests);
@@ -281,7 +256,7 @@ static void check_requests(const family_case *c, const char *device, family_mode
     size_t i;
     if (!n) return; /* a case of single passes */
     replay *r = UM_NEW_ARRAY(replay, n);
-    open_engine(&t, c, requests, device, mode);
+    family_engine_open(&t, c, device, mode, family_longest_prompt(requests) + 32, UM_COMPAT_CHECKPOINT);
     um_model_get_info(t.model, &info);
     json_array_foreach(requests, i, request) {
         r[i] = (replay){.c = c, .request = request, .index = i, .device = device};

@@ -2,7 +2,7 @@
  * replace those that the forward pass has drawn. */
 #include "decode/decode.h"
 #include "logits.h"
-#include "support.h"
+#include "requests.h"
 
 /* ---- Logits ------------------------------------------------------------------------------------------------------ */
 
@@ -203,19 +203,13 @@ static void set_params(um_request *q, const json_t *request, size_t index) {
     q->sampling.seed = (int64_t)index;
 }
 
-static int32_t *ids_of(const json_t *list, size_t *n) {
-    int32_t *ids = UM_NEW_ARRAY(int32_t, json_array_size(list) + 1);
-    *n = json_array_size(list);
-    for (size_t i = 0; i < *n; i++) ids[i] = id_at(list, i);
-    return ids;
-}
-
 static void add(um_engine *e, replay *r) {
     um_request q;
     um_err err;
     um_request_init(e, &q);
-    int32_t *prompt = ids_of(json_object_get(r->request, "prompt"), &q.n_ids);
-    int32_t *stop = ids_of(json_object_get(json_object_get(r->request, "sampling"), "stop_token_ids"), &q.n_stop_ids);
+    int32_t *prompt = family_ids(json_object_get(r->request, "prompt"), &q.n_ids);
+    int32_t *stop =
+        family_ids(json_object_get(json_object_get(r->request, "sampling"), "stop_token_ids"), &q.n_stop_ids);
     q.ids = prompt;
     q.stop_ids = stop;
     set_params(&q, r->request, r->index);
@@ -230,16 +224,7 @@ static void add(um_engine *e, replay *r) {
 
 /* A batch has small steps, so that prompts are stored in chunks. */
 static void open_engine(test_engine *t, const family_case *c, const char *device, family_mode mode) {
-    um_config config;
-    um_config_init(&config);
-    config.model = c->model;
-    config.compat = UM_COMPAT_CHECKPOINT;
-    config.max_num_batched_tokens = mode == FAMILY_BATCHED ? 48 : 2048;
-    config.threads = 2;
-    snprintf(config.device, sizeof config.device, "%s", device);
-    snprintf(config.dtype, sizeof config.dtype, "float32");
-    snprintf(config.kv_cache_layout, sizeof config.kv_cache_layout, mode == FAMILY_BATCHED ? "distinct" : "unified");
-    test_open(t, &config);
+    family_engine_open(t, c, device, mode, 48, UM_COMPAT_CHECKPOINT);
     feed.own = t->model->backend;
     feed.table = *feed.own;
     feed.table.submit = submit;
