@@ -2,7 +2,7 @@
  * pass, and the rules alone, which are fed recorded logits. */
 #include "decode/strategies/indel.h"
 #include "families.h"
-#include "golden/forward_fixture.h"
+#include "logits.h"
 #include "requests.h"
 
 enum { BLOCK_MAX = 32, IDS_MAX = 32 }; /* of the recordings of rules alone */
@@ -19,65 +19,37 @@ static bool is_joint(const family_case *c) {
 /* ---- Logits ------------------------------------------------------------------------------------------------------ */
 
 /* The recorded tensors of a case, and the forward pass that is compared with them. */
-typedef struct logits {
-    const family_case *c;
-    um_map map;
-    um_store *recorded;
-    fixture f;
-    float worst;
-    int32_t n;
-} logits;
-
-static const um_tensor *find(const logits *l, const char *name) { return um_store_find(l->recorded, name); }
-
-static void compare(logits *l, const um_tensor *want, int32_t n) {
-    const int32_t V = l->f.model->arch.vocab;
-    assert_true(want->type == UM_F32 && want->dim[0] == n && want->dim[1] == V);
-    compute_logits(&l->f, n);
-    for (size_t i = 0; i < (size_t)n * (size_t)V; i++) {
-        float w;
-        memcpy(&w, (const char *)want->data + i * sizeof w, sizeof w);
-        const float got = l->f.logits[i];
-        l->worst = fmaxf(l->worst, isnan(got) ? INFINITY : fabsf(w - got));
-    }
-    l->n++;
-    if (!(l->worst <= FAMILY_TOLERANCE)) fail_msg("%s: %s differs by %g", l->c->name, want->name, (double)l->worst);
-}
-
 /* Feeds the first n ids of a list at the positions from `first` on, which is a multiple of the block size. Compares all
  * rows with a recorded tensor, unless that is NULL. */
-static void run_pass(logits *l, const json_t *ids, int32_t n, int32_t first, const um_tensor *want) {
-    int32_t id[TOKENS], pos[TOKENS], end[TOKENS], page[PAGES];
+static void run_pass(family_logits *l, const json_t *ids, int32_t n, int32_t first, const um_tensor *want) {
+    int32_t id[TOKENS], pos[TOKENS], end[TOKENS];
     const int32_t B = l->f.model->arch.block, all = first + n;
-    assert_true(n > 0 && n <= TOKENS && all <= PAGE * PAGES);
-    for (int32_t i = 0; i < PAGES; i++) page[i] = i;
+    assert_true(n > 0 && n <= TOKENS);
     for (int32_t i = 0; i < n; i++) {
         id[i] = id_at(ids, (size_t)i);
         pos[i] = first + i;
         end[i] = UM_MIN((pos[i] / B + 1) * B, all);
     }
-    const um_span span = {.n = n, .page = page, .keys = {0, all}, .adapter = -1};
-    const um_batch b = {.n_tokens = n, .n_spans = 1, .id = id, .pos = pos, .slot = pos, .seen_end = end, .span = &span};
-    run_whole(&l->f, &b);
-    if (want) compare(l, want, n);
+    l->stored = first;
+    family_logits_run(l, id, pos, end, n, want);
 }
 
 /* The default data have the logits of some passes only. */
-static void check_forward(logits *l) {
+static void check_forward(family_logits *l) {
     const json_t *pass;
     size_t i;
     json_array_foreach(json_object_get(l->c->json, "passes"), i, pass) {
         const json_t *ids = json_object_get(pass, "ids");
         char name[96];
         snprintf(name, sizeof name, "%s.logits", json_string_value(json_object_get(pass, "name")));
-        const um_tensor *want = find(l, name);
+        const um_tensor *want = family_logits_find(l, "", name);
         if (want) run_pass(l, ids, (int32_t)json_array_size(ids), 0, want);
     }
     assert_true(l->n > 0);
 }
 
 /* The last pass over a block feeds its final tokens, so its keys stay. */
-static void check_request(logits *l, const json_t *request, size_t index) {
+static void check_request(family_logits *l, const json_t *request, size_t index) {
     const json_t *prompt = json_object_get(request, "prompt"), *block, *pass;
     const int32_t B = l->f.model->arch.block, n = (int32_t)json_array_size(prompt) / B * B;
     size_t b, i;
@@ -86,36 +58,19 @@ static void check_request(logits *l, const json_t *request, size_t index) {
         json_array_foreach(json_object_get(block, "passes"), i, pass) {
         char name[96];
         snprintf(name, sizeof name, "r%zu.block%zu.pass%zu.logits", index, b, i);
-        run_pass(l, json_object_get(pass, "block_in"), B, n + (int32_t)b * B, find(l, name));
+        run_pass(l, json_object_get(pass, "block_in"), B, n + (int32_t)b * B, family_logits_find(l, "", name));
     }
-}
-
-static bool has_logits(const logits *l, size_t index) {
-    char of[32];
-    snprintf(of, sizeof of, "r%zu.", index);
-    for (size_t i = 0; i < um_store_count(l->recorded); i++)
-        if (!strncmp(um_store_at(l->recorded, i)->name, of, strlen(of))) return true;
-    return false;
 }
 
 static void check_logits(const family_case *c, const char *device) {
     const json_t *requests = json_object_get(c->json, "requests"), *request;
-    logits l = {.c = c, .recorded = um_store_new()};
-    char path[600];
-    um_err err;
+    family_logits l;
     size_t i;
-    snprintf(path, sizeof path, "%.*s%s.safetensors", (int)(strlen(c->path) - 5), c->path, requests ? ".logits" : "");
-    um_status s = um_map_open(&l.map, path, &err);
-    if (!s) s = um_safetensors_parse(l.recorded, l.map.data, l.map.size, path, NULL, &err);
-    if (!s) {
-        open_fixture(&l.f, c->model, device);
+    if (family_logits_open(&l, c, device)) {
         if (!requests) check_forward(&l);
-        json_array_foreach(requests, i, request) if (has_logits(&l, i)) check_request(&l, request, i);
-        print_message("# %-16s %-4s %d passes, logits differ by %.2g at most\n", c->name, device, l.n, (double)l.worst);
-        close_fixture(&l.f);
-    } else if (s != UM_ENOENT) fail_msg("%s", err.msg); /* the default data lack the logits of most cases */
-    um_store_close(l.recorded);
-    um_map_close(&l.map);
+        json_array_foreach(requests, i, request) if (family_logits_has(&l, i)) check_request(&l, request, i);
+    }
+    family_logits_close(&l, device);
 }
 
 /* ---- Rules alone ------------------------------------------------------------------------------------------------- */
