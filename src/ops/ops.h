@@ -169,8 +169,9 @@ typedef struct um_head {
     float cap;                  /* > 0: a logit z becomes cap * tanh(z / cap) */
     const um_weight *embed;     /* [V, H] for blends (um_row.blend); NULL: no row asks for one */
     float embed_scale;
-    float *blend;      /* [n_blends, H] */
-    const um_row *row; /* [n_rows] */
+    float *blend;        /* [n_blends, H] */
+    um_profile *profile; /* records the blends as a span; NULL: nothing does */
+    const um_row *row;   /* [n_rows] */
     int32_t n_rows;
     um_answer *answer; /* [n_rows] */
 } um_head;

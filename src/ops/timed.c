@@ -66,7 +66,11 @@ static void linear_gate(um_dev *dev, um_act act, const um_weight *w, const float
 
 static void moe(um_dev *dev, const um_moe *a) { SPAN("moe", a->n_tokens, moe(t->dev, a)); }
 
-static void head(um_dev *dev, const um_head *a) { SPAN("head", a->n_rows, head(t->dev, a)); }
+static void head(um_dev *dev, const um_head *a) {
+    um_head recorded = *a;
+    recorded.profile = TIMED(dev)->profile;
+    SPAN("head", a->n_rows, head(t->dev, &recorded));
+}
 
 static um_status submit(um_dev *dev, um_err *err) {
     const um_timed *t = TIMED(dev);

@@ -173,8 +173,10 @@ static void blend_group(head_job *j) {
     int32_t n = 0;
     for (int32_t row = 0; row < j->n; row++) n += j->row[row].blend != 0;
     if (!n) return;
+    const double since = j->a->profile ? um_profile_enter(j->a->profile) : 0;
     um_cpu_run(j->dev, weigh_task, j, j->n, 20.0 * n * j->a->vocab);
     um_cpu_run(j->dev, blend_task, j, UM_CEIL_DIV(j->a->embed->in, BLEND_COLUMNS), (double)n * j->a->vocab * 32);
+    if (j->a->profile) um_profile_leave(j->a->profile, since, "blend", n);
 }
 
 /* Starts a group with as many of the n rows as fit. */

@@ -320,12 +320,12 @@ static void number_blocks(const um_forward *f, const um_batch *b) {
 }
 
 /* Mixes blends into the embeddings of canvases. A canvas without a blend adds down(act(0) * 0) = 0. */
-static void condition(um_forward *f, const um_batch *b) {
+static void mix_blends(um_forward *f, const um_batch *b) {
     const um_conditioning *c = &f->net->conditioning;
     const um_norm in = norm_of(f, c->norm), out = norm_of(f, NULL);
     const gated_layer l = {&c->gate_up, &c->down, c->n_ff, c->act};
     const size_t H = (size_t)f->net->hidden;
-    for (int32_t i = 0; i < b->n_spans && c->n_ff; i++) {
+    for (int32_t i = 0; i < b->n_spans; i++) {
         const um_span *s = &b->span[i];
         const size_t at = (size_t)s->first * H;
         if (!s->canvas) continue;
@@ -336,6 +336,14 @@ static void condition(um_forward *f, const um_batch *b) {
         }
         f->ops->norm(f->dev, f->x + at, &out, s->n, (int32_t)H, f->x + at);
     }
+}
+
+static void condition(um_forward *f, const um_batch *b) {
+    um_profile *p = f->ops == &um_ops_timed ? f->timed.profile : NULL;
+    if (!f->net->conditioning.n_ff) return;
+    const double since = p ? um_profile_enter(p) : 0;
+    mix_blends(f, b);
+    if (p) um_profile_leave(p, since, "condition", b->n_tokens);
 }
 
 /* Runs the layers and the final norm. The last layer computes only the rows that are read. */
