@@ -21,7 +21,8 @@ typedef struct options {
 #define O(field) UM_FIELD(options, field)
 static const um_option rows[] = {
     {"shape", NULL, UM_OPT_STR, O(shape), 0, 0, NULL, NULL, NULL, "NAME,NAME", "Measurement",
-     "shapes to measure: llada-8b, sdar-8b, sdar-1.7b, llada2-mini, dream-7b, llada-moe"},
+     "shapes to measure: llada-8b, sdar-8b, sdar-1.7b, llada2-mini, dream-7b, llada-moe, diffusiongemma-26b, wedlm-8b, "
+     "nemotron-8b, llada2.2-flash"},
     {"batch", NULL, UM_OPT_STR, O(batch), 0, 0, NULL, "1", NULL, "N,N", "Measurement",
      "numbers of requests that run at once; each number is measured"},
     {"block", NULL, UM_OPT_INT, O(block), 2, BLOCK_MAX, NULL, "auto", "auto=0", "N", "Measurement",
@@ -100,6 +101,14 @@ static um_status add_batch(void *arg, const char *word, um_err *err) {
 
 /* ---- Points ------------------------------------------------------------------------------------------------------ */
 
+/* Returns the strategy that the family uses by default. */
+static const char *default_strategy(const um_arch *a) {
+    const um_strategy *s = NULL;
+    const um_status st = um_strategy_find(&s, a->default_strategy, NULL);
+    assert(!st);
+    return s->name;
+}
+
 /* Fills in what the options and the architecture determine. */
 static um_status plan_point(const bench *b, const um_released *shape, int32_t batch, um_engine_point *p, um_err *err) {
     um_arch a;
@@ -116,7 +125,9 @@ static um_status plan_point(const bench *b, const um_released *shape, int32_t ba
                                     : a.block    ? a.block
                                                  : 32,
                            .context = b->opt.context,
-                           .strategy = whole ? "dual_cache" : "multi_bd"};
+                           .canvas = a.conditioning_ff > 0,
+                           .strategy = whole ? "dual_cache" : default_strategy(&a)};
+    p->block_passes = p->canvas ? UM_BENCH_CANVAS_PASSES : p->block;
     if (whole && p->block < 3)
         return um_fail(err, UM_EINVAL, "--block: %s needs a block of at least 3, found %d", shape->name, p->block);
     if (!whole) p->context = UM_CEIL_DIV(p->context, p->block) * p->block;

@@ -7,6 +7,8 @@
 #include "cli/report.h"
 #include "engine/engine.h"
 
+enum { UM_BENCH_CANVAS_PASSES = 4 };
+
 /* The kinds of steps. In a step of a kind, every request has a pass of this kind, except for the first two, which may
  * store the prompts of some of the requests. */
 typedef enum um_step_kind {
@@ -42,6 +44,8 @@ typedef struct um_operation_time {
 typedef struct um_engine_point {
     const um_released *shape;
     int32_t layers, all_layers, batch, block, context;
+    int32_t block_passes; /* denoising passes that a block takes */
+    bool canvas;          /* a block is a canvas that ends after block_passes */
     const char *strategy, *sampler, *dtype, *kv_dtype;
     const char *weight_type, *type_name; /* of the matrices; of both types, for people */
     double load_seconds;
@@ -53,6 +57,9 @@ typedef struct um_engine_point {
     size_t n_burst;
     um_operation_time operation[UM_PROFILE_NAMES]; /* [n_operations] of denoising steps, the longest first */
     int32_t n_operations, n_profiled;              /* n_profiled: steps */
+    /* Shares of denoising steps that conditioning on earlier predictions takes: computing the blends of embeddings, and
+     * mixing them into the embeddings of canvases. 0 for models without conditioning. */
+    double blend_share, condition_share;
 } um_engine_point;
 
 typedef struct um_engine_plan {

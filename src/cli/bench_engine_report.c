@@ -94,6 +94,11 @@ static void put_operations(um_buf *out, const um_engine_point *p) {
         const um_operation_time *o = &p->operation[i];
         um_buf_printf(out, "  %-18s %8.1f %6.2f%%\n", o->name, 1e6 * o->seconds, 1e2 * o->share);
     }
+    if (p->condition_share > 0)
+        um_report_linef(out, "", 2,
+                        "conditioning on the predictions of the pass before: %.2f%% of a pass, blends of embeddings "
+                        "%.2f%%, mixing them into the canvas %.2f%%",
+                        1e2 * (p->blend_share + p->condition_share), 1e2 * p->blend_share, 1e2 * p->condition_share);
 }
 
 void um_engine_put_point(um_buf *out, const um_engine_header *h, const um_engine_point *p) {
@@ -196,6 +201,8 @@ static void put_operations_json(um_jw *w, const um_engine_point *p) {
         um_jw_end_object(w);
     }
     um_jw_end_array(w);
+    um_jw_put_double(w, "blend_share", p->blend_share);
+    um_jw_put_double(w, "condition_share", p->condition_share);
 }
 
 void um_engine_put_json(um_buf *out, const um_engine_header *h, const um_engine_point *p) {

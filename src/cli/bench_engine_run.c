@@ -74,10 +74,10 @@ static void end_requests(run *r) {
 
 /* ---- One step ---------------------------------------------------------------------------------------------------- */
 
-/* Returns whether all segments of the step feed n tokens. */
-static bool all_feed(const um_engine *e, int32_t n) {
+/* Returns whether all segments of the step feed at least n tokens and less than `end`. */
+static bool all_feed(const um_engine *e, int32_t n, int32_t end) {
     for (int32_t i = 0; i < e->space.n_seg; i++)
-        if (e->space.seg[i].n != n) return false;
+        if (e->space.seg[i].n < n || e->space.seg[i].n >= end) return false;
     return true;
 }
 
@@ -90,13 +90,13 @@ static bool all_are(const um_engine *e, um_pass_kind kind) {
 /* Returns the kind of the engine's last step, or UM_N_STEP_KINDS when its passes are of several kinds. */
 static um_step_kind kind_of(const run *r) {
     const um_engine *e = r->e;
-    const int32_t block = r->p->block;
+    const int32_t block = r->p->block, whole = r->p->context + block;
+    const bool one_each = e->space.n_seg == r->p->batch;
     if (all_are(e, UM_PASS_PREFILL)) return UM_STEP_PREFILL;
-    if (um_strategy_is_whole(r->p->strategy) && all_feed(e, r->p->context + block)) return UM_STEP_REFRESH;
-    if (e->space.n_seg != r->p->batch) return UM_N_STEP_KINDS;
-    if (all_are(e, UM_PASS_DENOISE) && all_feed(e, block)) return UM_STEP_DENOISE;
-    if (all_are(e, UM_PASS_COMMIT) || all_feed(e, 2 * block)) return UM_STEP_COMMIT;
-    return UM_N_STEP_KINDS;
+    if (um_strategy_is_whole(r->p->strategy) && all_feed(e, whole, whole + 1)) return UM_STEP_REFRESH;
+    if (one_each && all_are(e, UM_PASS_DENOISE) && all_feed(e, block, 2 * block)) return UM_STEP_DENOISE;
+    if (one_each && all_are(e, UM_PASS_COMMIT)) return UM_STEP_COMMIT;
+    return e->space.n_tokens == 2 * block * r->p->batch ? UM_STEP_COMMIT : UM_N_STEP_KINDS;
 }
 
 static um_pass_work size_of(const um_engine *e) {
@@ -140,7 +140,10 @@ static um_status store_prompts(run *r, um_err *err) {
     um_status s = add_requests(r, err);
     while (!s) {
         bool all = r->e->queue.n_waiting == 0 && r->e->n_running == r->p->batch;
-        for (int32_t i = 0; i < r->e->n_running && all; i++) all = r->e->running[i]->req.nfe > 0;
+        for (int32_t i = 0; i < r->e->n_running && all; i++) {
+            const um_req *q = &r->e->running[i]->req;
+            all = q->nfe > 0 || q->stored >= q->n_prompt;
+        }
         if (all) break;
         s = run_step(r, &now, &kind, err);
         if (!s && !stores_prompts(kind)) return um_fail(err, UM_ELIMIT, "a step stored prompts and denoised as well");
@@ -244,6 +247,13 @@ static int by_share(const void *a, const void *b) {
     return (x->share < y->share) - (x->share > y->share);
 }
 
+/* Returns the seconds of an operation, with the operations inside it. */
+static double seconds_in(const run *r, const char *name) {
+    for (int32_t i = 0; i < r->n_sums; i++)
+        if (um_streq(r->sum[i].name, name)) return r->sum[i].seconds;
+    return 0;
+}
+
 /* Stores the times per step, each without those of operations inside it. They add up to the step. */
 static void store_operations(run *r) {
     um_engine_point *p = r->p;
@@ -257,6 +267,8 @@ static void store_operations(run *r) {
         p->operation[p->n_operations++] = (um_operation_time){name, s->self / p->n_profiled, um_ratio(s->self, all)};
     }
     qsort(p->operation, (size_t)p->n_operations, sizeof p->operation[0], by_share);
+    p->blend_share = um_ratio(seconds_in(r, "blend"), all);
+    p->condition_share = um_ratio(seconds_in(r, "condition"), all);
 }
 
 static um_status measure_operations(run *r, um_err *err) {
@@ -367,15 +379,16 @@ int32_t um_engine_point_tokens(const um_engine_point *p) {
     return UM_MAX(2 * p->batch * p->block, p->context + 2 * p->block);
 }
 
-/* Returns the steps of a round after its prompts are stored. A canvas ends with its block, so the step that would end
- * a request is left out. Blocks go on, but the prompt should not grow by much. */
+/* Returns the steps of a round after its prompts are stored. A whole sequence ends with its block, so the step that
+ * would end a request is left out. Blocks go on, but the prompt should not grow by much. */
 static int32_t round_steps(const um_engine_point *p, int32_t passes) {
+    const int32_t each = p->block_passes;
     if (um_strategy_is_whole(p->strategy)) return p->block - 2;
-    return UM_CEIL_DIV(UM_MAX(2 * p->block, UM_CEIL_DIV(passes, ROUNDS_MIN)), p->block) * p->block;
+    return UM_CEIL_DIV(UM_MAX(2 * each, UM_CEIL_DIV(passes, ROUNDS_MIN)), each) * each;
 }
 
 int32_t um_engine_point_answer(const um_engine_point *p, int32_t passes) {
-    return um_strategy_is_whole(p->strategy) ? p->block : round_steps(p, passes) + 2 * p->block;
+    return um_strategy_is_whole(p->strategy) ? p->block : (round_steps(p, passes) / p->block_passes + 2) * p->block;
 }
 
 static um_status open_engine(run *r, um_err *err) {
@@ -387,6 +400,7 @@ static um_status open_engine(run *r, um_err *err) {
     c.schedule_policy = UM_POLICY_PREFILL_FIRST;
     c.disable_prefix_caching = true; /* every round stores its prompts again */
     c.decoding.block_size = p->block;
+    if (p->canvas) c.decoding.canvas_steps = p->block_passes;
     snprintf(c.decoding.strategy, sizeof c.decoding.strategy, "%s", p->strategy);
     if (c.page_size == 0) c.page_size = UM_CEIL_DIV(32, p->block) * p->block;
     c.num_pages = p->batch * (UM_CEIL_DIV(c.max_model_len + 2 * p->block, c.page_size) + 1);

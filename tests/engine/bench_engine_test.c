@@ -17,6 +17,8 @@ static void open_model(const char *name) {
 static um_engine_point measured(const char *name, const char *strategy, int32_t batch, int32_t block) {
     open_model(name);
     um_engine_point p = {.shape = um_released_all, .batch = batch, .block = block, .context = 16, .strategy = strategy};
+    p.canvas = opened.model->arch.conditioning_ff > 0;
+    p.block_passes = p.canvas ? UM_BENCH_CANVAS_PASSES : block;
     const um_engine_plan plan = {.model = opened.model, .config = &config, .passes = 10, .operations = true};
     um_err err = {0};
     if (um_engine_point_measure(&p, &plan, &err)) fail_msg("%s", err.msg);
@@ -75,6 +77,38 @@ static void shifted_predictions_and_experts_are_measured(void **state) {
     const um_engine_point p = measured("llada2", "multi_bd", 1, 32);
     check_step(&p.step[UM_STEP_DENOISE], 32);
     assert_true(p.step[UM_STEP_DENOISE].cost.experts > 0);
+}
+
+/* Canvases end after a few passes. The first pass over the next one stores the one before. */
+static void canvases_are_denoised_and_stored(void **state) {
+    (void)state;
+    const um_engine_point p = measured("families/diffusion_gemma/models/dgemma_a", "renoising", 2, 8);
+    check_step(&p.step[UM_STEP_PREFILL], 2 * 16);
+    check_step(&p.step[UM_STEP_DENOISE], 2 * 8);
+    check_step(&p.step[UM_STEP_COMMIT], 2 * 2 * 8);
+    assert_int_equal(p.step[UM_STEP_DENOISE].size.rows, 2 * 8);
+    check_operations(&p);
+    assert_true(p.blend_share > 0 && p.condition_share > 0 && p.blend_share + p.condition_share < 1);
+}
+
+/* A pass feeds the window, and the tokens that the pass before has made known. */
+static void windows_are_denoised(void **state) {
+    (void)state;
+    const um_engine_point p = measured("families/wedlm/models/wedlm_8b", "causal_window", 3, 4);
+    const um_step_result *s = &p.step[UM_STEP_DENOISE];
+    assert_true(s->n >= 10 && s->size.tokens > 3 * 4 && s->size.tokens < 3 * 2 * 4);
+    assert_int_equal(p.step[UM_STEP_COMMIT].n, 0);
+    check_operations(&p);
+    assert_true(p.blend_share == 0 && p.condition_share == 0);
+}
+
+static void blocks_with_seeds_are_denoised_and_stored(void **state) {
+    (void)state;
+    const um_engine_point p = measured("families/nemotron/models/nemotron_c", "seeded_bd", 1, 8);
+    check_step(&p.step[UM_STEP_PREFILL], 16);
+    check_step(&p.step[UM_STEP_DENOISE], 8);
+    check_step(&p.step[UM_STEP_COMMIT], 8);
+    assert_int_equal(p.step[UM_STEP_COMMIT].size.rows, 1);
 }
 
 /* The model was opened without the rates of the device. */
@@ -191,6 +225,9 @@ int main(void) {
         cmocka_unit_test(blocks_are_denoised_and_committed),
         cmocka_unit_test(a_canvas_is_refreshed_and_denoised),
         cmocka_unit_test(shifted_predictions_and_experts_are_measured),
+        cmocka_unit_test(canvases_are_denoised_and_stored),
+        cmocka_unit_test(windows_are_denoised),
+        cmocka_unit_test(blocks_with_seeds_are_denoised_and_stored),
         cmocka_unit_test(without_rates_the_fastest_passes_are_the_limit),
         cmocka_unit_test(the_host_measures_its_rates),
         cmocka_unit_test(tokens_per_second_count_the_first_step_of_a_block),
