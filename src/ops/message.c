@@ -27,6 +27,7 @@ um_message_layout um_message_layout_of(const um_message_capacity *capacity) {
         {&l.id, T * token},
         {&l.pos, T * token},
         {&l.slot, T * token},
+        {&l.near_slot, T * token},
         {&l.seen_end, T * token},
         {&l.span_of, T * token},
         {&l.soft, T * token},
@@ -61,7 +62,7 @@ static size_t select_bound(const um_span *s, const um_message_capacity *capacity
 size_t um_message_bound(const um_batch *b, const um_message_capacity *capacity) {
     size_t n = um_message_layout_of(capacity).end;
     for (int32_t i = 0; i < b->n_spans; i++) {
-        n += pages_of(b->span[i].keys.end, capacity) + UM_MESSAGE_ALIGN;
+        n += 2 * (pages_of(b->span[i].keys.end, capacity) + UM_MESSAGE_ALIGN);
         if (b->span[i].select) n += select_bound(&b->span[i], capacity);
     }
     for (int32_t i = 0; i < b->n_soft; i++)
@@ -93,7 +94,7 @@ typedef struct writer {
     char *out;
     size_t at, size;
     bool full; /* something did not fit */
-    shared page, kept_page, prior, edit, allow;
+    shared page, near_page, kept_page, prior, edit, allow;
     um_kept *kept;
 } writer;
 
@@ -136,9 +137,13 @@ static void put_tokens(writer *w) {
         size_t at;
         const int32_t *from;
         int32_t padding;
-    } array[] = {{w->l.id, b->id, 0},      {w->l.pos, b->pos, 0},
-                 {w->l.slot, b->slot, -1}, {w->l.seen_end, b->seen_end, 0},
-                 {w->l.span_of, NULL, -1}, {w->l.soft, NULL, -1}};
+    } array[] = {{w->l.id, b->id, 0},
+                 {w->l.pos, b->pos, 0},
+                 {w->l.slot, b->slot, -1},
+                 {w->l.near_slot, b->near_slot ? b->near_slot : b->slot, -1},
+                 {w->l.seen_end, b->seen_end, 0},
+                 {w->l.span_of, NULL, -1},
+                 {w->l.soft, NULL, -1}};
     for (size_t i = 0; i < UM_LEN(array); i++) {
         int32_t *to = (int32_t *)(void *)(w->out + array[i].at);
         const int32_t n = array[i].from ? b->n_tokens : 0;
@@ -203,12 +208,18 @@ static int32_t put_select(writer *w, const um_span *s) {
     return append(w, &m, sizeof m);
 }
 
-/* Returns the largest end of keys among span i and its next neighbours with the same page table. */
+/* Returns the largest end of keys among span i and its next neighbours with the same page tables. */
 static int32_t table_end(const um_batch *b, int32_t i) {
     int32_t end = 0;
     for (int32_t k = i; k < b->n_spans && b->span[k].page == b->span[i].page; k++)
         end = UM_MAX(end, b->span[k].keys.end);
     return end;
+}
+
+/* Returns the word offset of the page table of layers with a window. */
+static int32_t put_near_page(writer *w, const um_span *s, int32_t page, int32_t end) {
+    if (!s->near_page) return page;
+    return append_shared(w, &w->near_page, s->near_page, pages_of(end, w->capacity));
 }
 
 /* The pages that the tokens of a batch write, as bits by a page's number modulo WRITTEN_BITS: pages may share a bit. */
@@ -253,7 +264,11 @@ static void put_spans(writer *w) {
                                   .adapter = s->adapter,
                                   .page = append_shared(w, &w->page, s->page, pages_of(end, w->capacity)),
                                   .select = s->select ? put_select(w, s) : -1,
-                                  .settled = settled_keys(&pages, s, w->capacity->page_size)};
+                                  .settled = settled_keys(&pages, s, w->capacity->page_size),
+                                  .canvas = s->canvas,
+                                  .start = s->start,
+                                  .blend = s->blend};
+        to[i].near_page = put_near_page(w, s, to[i].page, end);
     }
     for (int32_t i = b->n_spans; i < w->capacity->n_spans; i++) to[i].adapter = to[i].select = -1;
 }
@@ -322,6 +337,7 @@ static void put_rows(writer *w, um_message_header *h) {
                                  .allow = -1,
                                  .want = r->want,
                                  .id = r->id,
+                                 .blend = r->blend,
                                  .n_top = r->n_top,
                                  .top = h->n_tops,
                                  .whole = needs_whole(r) ? h->n_whole++ : -1,

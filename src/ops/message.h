@@ -40,10 +40,15 @@ typedef struct um_message_header {
 typedef struct um_message_span {
     int32_t first, n; /* tokens [first, first + n) */
     um_range keys, hole;
-    int32_t adapter; /* -1: none */
-    int32_t page;    /* word offset of the page table, which covers the indices below keys.end */
-    int32_t select;  /* word offset of a um_message_select; -1: none */
-    int32_t settled; /* the pass writes no key of the span's page table with a visibility index below this */
+    int32_t adapter;   /* -1: none */
+    int32_t page;      /* word offset of the page table, which covers the indices below keys.end */
+    int32_t select;    /* word offset of a um_message_select; -1: none */
+    int32_t settled;   /* the pass writes no key of the span's page table with a visibility index below this */
+    int32_t near_page; /* word offset of the page table of layers with a window; may be that of `page` */
+    int32_t canvas;    /* 1: the tokens are a canvas, whose first one has the visibility index `start` */
+    int32_t start;
+    int32_t blend; /* 1 + the blend of the first token of a canvas; 0: it has none */
+    int32_t unused[2];
 } um_message_span;
 
 /* Queries of one span that attention computes together: the tokens [first, first + n), n at most the capacity's
@@ -79,6 +84,7 @@ typedef struct um_message_row {
     int32_t allow;        /* word offset of the bitmap, UM_CEIL_DIV(vocab, 32) words; -1: all ids are allowed */
     uint32_t want;
     int32_t id;
+    int32_t blend;      /* see um_row */
     int32_t n_top, top; /* the row's list of likeliest ids is entries [top, top + n_top) of the answers' lists */
     /* The row's number among the rows that need all their logits at once, for a filter or a list of likeliest ids; -1
      * for other rows. Counts from 0 in the order of the rows. */
@@ -87,7 +93,7 @@ typedef struct um_message_row {
 } um_message_row;
 
 /* The compilers of host and device both check these sizes. */
-static_assert(sizeof(um_message_header) == 40 && sizeof(um_message_span) == 40 && sizeof(um_message_tile) == 16,
+static_assert(sizeof(um_message_header) == 40 && sizeof(um_message_span) == 64 && sizeof(um_message_tile) == 16,
               "sizes of header, span and tile");
 static_assert(sizeof(um_message_select) == 40 && sizeof(um_message_soft) == 16 && sizeof(um_message_row) == 96 &&
                   sizeof(um_edit) == 16,
@@ -105,6 +111,7 @@ typedef struct um_message_capacity {
 /* The byte offsets of the arrays of fixed place. */
 typedef struct um_message_layout {
     size_t id, pos, slot, seen_end; /* int32_t [n_tokens] */
+    size_t near_slot;               /* int32_t [n_tokens] slots in layers with a window */
     size_t span_of;                 /* int32_t [n_tokens] the token's span; -1: padding */
     size_t soft;                    /* int32_t [n_tokens] word offset of the token's um_message_soft; -1: none */
     size_t route_block;             /* int32_t [n_tokens] number of the token's routing block; adjacent tokens with the

@@ -20,7 +20,7 @@ enum { REQUESTS = 4, SPANS = 3 * REQUESTS, SPAN_TOKENS = 40, TOKENS = SPANS * SP
 typedef struct given {
     um_batch b;
     um_message_capacity capacity;
-    int32_t id[TOKENS], pos[TOKENS], slot[TOKENS], seen_end[TOKENS], save[SPANS][2];
+    int32_t id[TOKENS], pos[TOKENS], slot[TOKENS], near_slot[TOKENS], seen_end[TOKENS], save[SPANS][2];
     um_span span[SPANS];
     um_kv_select select[SPANS];
     um_soft soft[TOKENS];
@@ -96,6 +96,9 @@ static um_span *add_span(given *g, const int32_t *page, int32_t first_vis, int32
     um_span *s = &g->span[g->b.n_spans++];
     const int32_t hole = draw(0, first_vis);
     *s = (um_span){.first = g->b.n_tokens, .n = n, .page = page, .keys = {draw(0, first_vis), keys_end}};
+    s->canvas = chance(30);
+    s->start = first_vis;
+    s->blend = s->canvas ? draw(0, 9) : 0;
     s->hole = chance(30) ? (um_range){hole, draw(hole, first_vis)} : (um_range){0, 0};
     s->adapter = draw(-1, 2);
     for (int32_t i = 0; i < n; i++) {
@@ -103,6 +106,7 @@ static um_span *add_span(given *g, const int32_t *page, int32_t first_vis, int32
         g->id[t] = draw(0, g->capacity.vocab - 1);
         g->pos[t] = first_vis + i;
         g->slot[t] = (int32_t)um_slot_of(page, g->capacity.page_size, first_vis + i);
+        g->near_slot[t] = draw(0, 999);
         g->seen_end[t] = draw(0, keys_end);
     }
     add_softs(g, s);
@@ -135,6 +139,7 @@ static void add_rows(given *g, int32_t n) {
                                          .how = random_sampling(),
                                          .want = (uint32_t)draw(0, 31),
                                          .id = draw(0, g->capacity.vocab - 1),
+                                         .blend = draw(0, 9),
                                          .n_top = chance(70) ? 0 : draw(1, UM_TOP_MAX)};
     }
 }
@@ -147,10 +152,11 @@ static void add_request(given *g) {
     const float *prior = chance(50) ? random_floats(g, most) : NULL;
     const bool selects = chance(40);
     for (int32_t k = 0; k < n_tables; k++) {
-        const int32_t *page = random_table(g, most);
+        const int32_t *page = random_table(g, most), *near_page = g->b.near_slot ? random_table(g, most) : NULL;
         int32_t *kept_page = random_table(g, most);
         for (int32_t i = 0, first = vis; i < n_each; i++, first += fed) {
             um_span *s = add_span(g, page, first, fed, first + fed + (i == n_each - 1 ? extra : 0));
+            s->near_page = near_page;
             if (selects) add_select(g, s, first, kept_page, prior);
         }
     }
@@ -185,6 +191,7 @@ static given *random_batch(void) {
                                         .route_block = chance(50) ? draw(1, 40) : 0,
                                         .vocab = draw(1, 300),
                                         .page_size = draw(1, 40)};
+    if (chance(40)) g->b.near_slot = g->near_slot;
     for (int32_t n = draw(0, REQUESTS); n > 0; n--) add_request(g);
     g->b.n_saves = draw(0, g->b.n_spans);
     for (int32_t i = 0; i < 2 * g->b.n_saves; i++) g->save[i / 2][i % 2] = draw(0, 99);
@@ -259,6 +266,7 @@ static void check_tokens(const given *g, const packed *p) {
         assert_int_equal(ARRAY(p, int32_t, id)[t], there ? b->id[t] : 0);
         assert_int_equal(ARRAY(p, int32_t, pos)[t], there ? b->pos[t] : 0);
         assert_int_equal(ARRAY(p, int32_t, slot)[t], there ? b->slot[t] : -1);
+        assert_int_equal(ARRAY(p, int32_t, near_slot)[t], there ? (b->near_slot ? b->near_slot : b->slot)[t] : -1);
         assert_int_equal(ARRAY(p, int32_t, seen_end)[t], there ? b->seen_end[t] : 0);
         const int32_t i = ARRAY(p, int32_t, span_of)[t];
         if (!there) assert_int_equal(i, -1);
@@ -348,6 +356,13 @@ static void check_spans(const given *g, const packed *p) {
         assert_int_equal(m->adapter, s->adapter);
         holds(p, m->page, s->page, (size_t)UM_CEIL_DIV(s->keys.end, g->capacity.page_size) * sizeof(int32_t));
         check_settled(g, s, m->settled);
+        if (!s->near_page) assert_int_equal(m->near_page, m->page);
+        else
+            holds(p, m->near_page, s->near_page,
+                  (size_t)UM_CEIL_DIV(s->keys.end, g->capacity.page_size) * sizeof(int32_t));
+        assert_int_equal(m->canvas, s->canvas);
+        assert_int_equal(m->start, s->start);
+        assert_int_equal(m->blend, s->blend);
         if (s->select) check_select(g, p, s, m->select);
         else assert_int_equal(m->select, -1);
     }
@@ -397,6 +412,7 @@ static void check_row(const given *g, const packed *p, const um_message_row *m, 
     else assert_int_equal(m->allow, -1);
     assert_int_equal(m->want, r->want);
     assert_int_equal(m->id, r->id);
+    assert_int_equal(m->blend, r->blend);
     assert_int_equal(m->n_top, r->n_top);
 }
 
@@ -546,6 +562,7 @@ static void arrays_are_aligned_and_do_not_overlap(void **state) {
                      {l.id, token},
                      {l.pos, token},
                      {l.slot, token},
+                     {l.near_slot, token},
                      {l.seen_end, token},
                      {l.span_of, token},
                      {l.soft, token},
