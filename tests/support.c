@@ -13,19 +13,6 @@ const char *test_device(const char *otherwise) {
     return device ? device : otherwise;
 }
 
-bool test_gpu_refuses(const char *path, const char *family) {
-    um_model *m;
-    um_config c;
-    um_err err = {0};
-    if (strncmp(test_device("cpu"), "cuda", 4)) return false;
-    um_config_init(&c);
-    c.model = path;
-    snprintf(c.device, sizeof c.device, "%s", test_device("cpu"));
-    assert_int_equal(um_model_open(&m, &c, &err), UM_EUNSUPPORTED);
-    assert_non_null(strstr(err.msg, family));
-    return true;
-}
-
 void test_config(um_config *c, const char *name, char *path, size_t path_size) {
     snprintf(path, path_size, strchr(name, '/') ? "build/data/%s" : "build/data/golden/models/%s", name);
     um_config_init(c);

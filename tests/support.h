@@ -17,9 +17,6 @@ uint64_t test_seed(void);
 
 /* Returns the device that tests of the engine use: UM_TEST_DEVICE, or `otherwise`. */
 const char *test_device(const char *otherwise);
-/* Returns whether the device of the tests is a GPU, for models of a family that only the CPU runs. Checks that the GPU
- * refuses the model by the name of its family. */
-bool test_gpu_refuses(const char *path, const char *family);
 
 /* Fills a configuration for build/data/golden/models/<name>, or build/data/<name> when it contains a '/', in fp32, on
  * test_device("cpu"). It points to `path`, which receives the folder. */

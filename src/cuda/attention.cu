@@ -250,18 +250,35 @@ template <int D> static __global__ void merge_parts(const um_cu_batch b, const u
 
 static constexpr int MANY_ROWS = 128, FEW_ROWS = 64, BUSY_CTAS = 128;
 
-static bool has_flash(int32_t head_dim, int32_t group, um_dtype type) {
-    const bool size =
-        head_dim == 16 || head_dim == 32 || head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128;
-    return type == UM_BF16 && size && group <= FEW_ROWS;
+static int32_t group_of(const um_cu_heads *h) { return h->n_heads / h->n_kv_heads; }
+
+static bool has_flash(const um_cu_heads *h, um_dtype type) {
+    const int32_t d = h->head_dim;
+    const bool size = d == 16 || d == 32 || d == 64 || d == 80 || d == 96 || d == 128;
+    return type == UM_BF16 && size && !h->window && group_of(h) <= FEW_ROWS;
+}
+
+static bool has_wide(const um_cu_heads *h, um_dtype type) {
+    return type == UM_BF16 && h->kv_type == UM_BF16 && um_cu_wide_shared(h->head_dim) > 0;
 }
 
 /* Returns the rows of a tile. Several query heads share the keys of a tile of more rows. */
 static int32_t tile_rows(int32_t group) { return group > 1 ? MANY_ROWS : FEW_ROWS; }
 
-int32_t um_cu_tile_tokens(int32_t n_heads, int32_t n_kv_heads, int32_t head_dim, um_dtype type) {
-    const int32_t group = n_heads / n_kv_heads;
-    return has_flash(head_dim, group, type) ? tile_rows(group) / group : um_cu_exact_tile_tokens(group);
+int32_t um_cu_tile_tokens(const um_cu_heads *h, int n, um_dtype type) {
+    int32_t flash = INT32_MAX, other = 1;
+    for (int i = 0; i < n; i++) {
+        const int32_t group = group_of(&h[i]);
+        if (has_flash(&h[i], type)) flash = UM_MIN(flash, tile_rows(group) / group);
+        else if (has_wide(&h[i], type)) other = UM_MAX(other, um_cu_wide_tile_tokens(group));
+        else other = UM_MAX(other, um_cu_exact_tile_tokens(group));
+    }
+    return flash < INT32_MAX ? flash : other; /* the other kernels compute tiles of any size */
+}
+
+size_t um_cu_attention_shared(const um_cu_heads *h, um_dtype type) {
+    if (has_flash(h, type)) return 0;
+    return has_wide(h, type) ? um_cu_wide_shared(h->head_dim) : um_cu_exact_shared(h->head_dim);
 }
 
 size_t um_cu_attention_scratch(int32_t n_tokens, int32_t n_heads, int32_t head_dim, int32_t n_pieces) {
@@ -318,13 +335,15 @@ template <int D> static void launch(const um_cu_batch *b, um_cu_flash f, const u
 void um_cu_attend(const um_cu_batch *b, const um_cu_attention *a, const um_cu_kv *kv, cudaStream_t s) {
     um_cu_flash f = {};
     if (b->capacity.n_tokens == 0 || b->capacity.n_tiles == 0) return;
-    if (!has_flash(a->head_dim, a->n_heads / a->n_kv_heads, a->type)) {
-        um_cu_attend_exact(b, a, kv, s);
+    const um_cu_heads heads = {a->n_heads, a->n_kv_heads, a->head_dim, a->window, kv->shape.type};
+    if (!has_flash(&heads, a->type)) {
+        if (has_wide(&heads, a->type)) um_cu_attend_wide(b, a, kv, s);
+        else um_cu_attend_exact(b, a, kv, s);
         return;
     }
     f.a = *a;
     f.kv = um_cu_kv_of(kv, a->layer);
-    f.tile_rows = tile_rows(a->n_heads / a->n_kv_heads);
+    f.tile_rows = tile_rows(group_of(&heads));
     switch (a->head_dim) {
     case 16: launch<16>(b, f, kv, s); return;
     case 32: launch<32>(b, f, kv, s); return;

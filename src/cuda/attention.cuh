@@ -1,14 +1,23 @@
-/* attention: what both kernels of attention share. Used inside the room cuda only. */
+/* attention: what the kernels of attention share. Used inside the room cuda only. */
 #ifndef UM_CUDA_ATTENTION_CUH
 #define UM_CUDA_ATTENTION_CUH
 
 #include "cuda/kv.cuh"
 
-/* Computes attention in fp32, for operands of any type, any head size up to 256 and any type of keys
+/* Computes attention in fp32, for operands of any type, any head size up to UM_CU_HEAD_DIM_MAX and any type of keys
  * (attention_exact.cu). */
 void um_cu_attend_exact(const um_cu_batch *b, const um_cu_attention *a, const um_cu_kv *kv, cudaStream_t s);
 /* um_cu_tile_tokens for um_cu_attend_exact, with `group` query heads for each KV head. */
 int32_t um_cu_exact_tile_tokens(int32_t group);
+/* The shared memory of a CTA of um_cu_attend_exact. */
+size_t um_cu_exact_shared(int32_t head_dim);
+
+/* Computes attention for heads of 256 or 512 elements, with operands and keys in bf16 (attention_wide.cu). */
+void um_cu_attend_wide(const um_cu_batch *b, const um_cu_attention *a, const um_cu_kv *kv, cudaStream_t s);
+/* um_cu_tile_tokens for um_cu_attend_wide. */
+int32_t um_cu_wide_tile_tokens(int32_t group);
+/* The shared memory of a CTA of um_cu_attend_wide; 0: it does not compute heads of this size. */
+size_t um_cu_wide_shared(int32_t head_dim);
 
 #ifdef __CUDACC__
 /* Returns whether a key is among those that the span reads, below `end`. */
@@ -16,22 +25,40 @@ static __device__ __forceinline__ bool um_cu_sees(const um_message_span &s, int3
     return key >= s.keys.start && key < end && !(key >= s.hole.start && key < s.hole.end);
 }
 
-/* The smallest and the largest bound of the keys that the tokens of a tile see. */
+/* Returns the page table of layers with this window. */
+static __device__ __forceinline__ const int32_t *um_cu_page_of(const um_cu_batch &b, const um_message_span &s,
+                                                               int32_t window) {
+    return um_cu_at<int32_t>(b, window > 0 ? s.near_page : s.page);
+}
+
+/* Returns the first key of a span that a token sees whose keys end at seen_end (um_seen_start). */
+static __device__ __forceinline__ int32_t um_cu_seen_start(const um_message_span &s, int32_t window, int32_t seen_end) {
+    const int32_t end = s.canvas ? s.start + 1 : seen_end;
+    return window > 0 ? max(s.keys.start, end - window) : s.keys.start;
+}
+
+/* The bounds of the keys that the tokens of a tile see: each token's lie between the smallest and the largest. */
 typedef struct um_cu_bounds {
-    int32_t least, most;
+    int32_t first, last; /* of the first keys */
+    int32_t least, most; /* of the ends */
 } um_cu_bounds;
 
 /* Returns the bounds to all lanes of the warp. */
 static __device__ __forceinline__ um_cu_bounds um_cu_tile_bounds(const um_cu_batch &b, const um_message_tile &tile,
-                                                                 const um_message_span &span) {
-    um_cu_bounds r = {INT32_MAX, 0};
+                                                                 const um_message_span &span, int32_t window) {
+    um_cu_bounds r = {INT32_MAX, 0, INT32_MAX, 0};
     for (int32_t t = threadIdx.x % 32; t < tile.n; t += 32) {
-        const int32_t end = min(span.keys.end, b.seen_end[tile.first + t]);
+        const int32_t seen_end = b.seen_end[tile.first + t], end = min(span.keys.end, seen_end);
+        const int32_t start = um_cu_seen_start(span, window, seen_end);
+        r.first = min(r.first, start);
+        r.last = max(r.last, start);
         r.least = min(r.least, end);
         r.most = max(r.most, end);
     }
 #pragma unroll
     for (int step = 16; step; step /= 2) {
+        r.first = min(r.first, __shfl_xor_sync(0xffffffffu, r.first, step));
+        r.last = max(r.last, __shfl_xor_sync(0xffffffffu, r.last, step));
         r.least = min(r.least, __shfl_xor_sync(0xffffffffu, r.least, step));
         r.most = max(r.most, __shfl_xor_sync(0xffffffffu, r.most, step));
     }

@@ -6,7 +6,7 @@
 #include "cuda/attention.cuh"
 
 static constexpr int WARP = 32, WARPS = 8, THREADS = WARPS * WARP, ROWS_PER_WARP = 4, ROWS = WARPS * ROWS_PER_WARP,
-                     KEYS = 32, DIM_MAX = 256;
+                     KEYS = 32, DIM_MAX = UM_CU_HEAD_DIM_MAX;
 static_assert(KEYS == WARP, "a lane computes the score of one key");
 
 struct exact_args {
@@ -17,7 +17,7 @@ struct exact_args {
 /* The rows of a warp. EACH: elements of a row that a lane holds. */
 template <int EACH> struct exact_rows {
     int32_t token[ROWS_PER_WARP], head[ROWS_PER_WARP]; /* token -1: no row */
-    int32_t end[ROWS_PER_WARP];                        /* first key that the row does not see */
+    int32_t start[ROWS_PER_WARP], end[ROWS_PER_WARP];  /* the keys that the row sees, but for the hole */
     float largest[ROWS_PER_WARP], sum[ROWS_PER_WARP], acc[ROWS_PER_WARP][EACH];
 };
 
@@ -108,6 +108,7 @@ static __device__ void start_rows(exact_rows<EACH> &s, const um_cu_batch &b, con
         const bool there = row < tile.n * group;
         s.token[r] = there ? t : -1;
         s.head[r] = (int32_t)blockIdx.y * group + row % group;
+        s.start[r] = there ? um_cu_seen_start(span, e.a.window, b.seen_end[t]) : 0;
         s.end[r] = there ? min(span.keys.end, b.seen_end[t]) : 0;
         s.largest[r] = -INFINITY;
         s.sum[r] = 0;
@@ -127,18 +128,21 @@ static __global__ void __launch_bounds__(THREADS) attend_exact(const um_cu_batch
     const um_message_tile tile = b.tile[blockIdx.x];
     const int32_t d = e.a.head_dim, lane = threadIdx.x % WARP;
     if (tile.n * (e.a.n_heads / e.a.n_kv_heads) <= (int32_t)blockIdx.z * ROWS) return;
-    const um_message_span span = b.span[tile.span];
-    const int32_t *page = um_cu_at<int32_t>(b, span.page), end = um_cu_tile_bounds(b, tile, span).most;
+    um_message_span span = b.span[tile.span];
+    const um_cu_bounds bounds = um_cu_tile_bounds(b, tile, span, e.a.window);
+    const int32_t *page = um_cu_page_of(b, span, e.a.window), end = bounds.most;
     const exact_memory m = split_memory(memory, d);
     exact_rows<EACH> s;
     start_rows<T>(s, b, e, tile, span, m);
+    span.keys.start = bounds.first; /* no row of the tile sees a key before */
     for (int32_t first = span.keys.start / KEYS * KEYS; first < end; first += KEYS) {
         float score[ROWS_PER_WARP];
         load_group(e, page, span, blockIdx.y, first, end, m);
         score_rows(m, d, score);
 #pragma unroll
         for (int r = 0; r < ROWS_PER_WARP; r++)
-            add_group<T>(s, r, score[r] * e.a.scale, um_cu_sees(span, first + lane, s.end[r]), m.value, d);
+            add_group<T>(s, r, score[r] * e.a.scale,
+                         first + lane >= s.start[r] && um_cu_sees(span, first + lane, s.end[r]), m.value, d);
     }
 #pragma unroll
     for (int r = 0; r < ROWS_PER_WARP; r++) {
@@ -151,6 +155,8 @@ static __global__ void __launch_bounds__(THREADS) attend_exact(const um_cu_batch
 
 int32_t um_cu_exact_tile_tokens(int32_t group) { return UM_MAX(1, ROWS / group); }
 
+size_t um_cu_exact_shared(int32_t head_dim) { return memory_bytes(head_dim); }
+
 template <typename T, int EACH> static void launch(const um_cu_batch *b, const exact_args *e, cudaStream_t s) {
     const size_t bytes = memory_bytes(e->a.head_dim);
     const int32_t rows = b->capacity.tile_tokens * (e->a.n_heads / e->a.n_kv_heads);
@@ -160,7 +166,8 @@ template <typename T, int EACH> static void launch(const um_cu_batch *b, const e
 }
 
 template <typename T> static void launch_type(const um_cu_batch *b, const exact_args *e, cudaStream_t s) {
-    if (e->a.head_dim <= DIM_MAX / 2) launch<T, DIM_MAX / 2 / WARP>(b, e, s);
+    if (e->a.head_dim <= DIM_MAX / 4) launch<T, DIM_MAX / 4 / WARP>(b, e, s);
+    else if (e->a.head_dim <= DIM_MAX / 2) launch<T, DIM_MAX / 2 / WARP>(b, e, s);
     else launch<T, DIM_MAX / WARP>(b, e, s);
 }
 

@@ -179,7 +179,7 @@ static __device__ __forceinline__ bool um_cu_find_tile(um_cu_cta &c, const um_cu
     c.tile = b.tile[f.first_tile + blockIdx.x];
     if (c.tile.n == 0) return false;
     c.span = b.span[c.tile.span];
-    c.bounds = um_cu_tile_bounds(b, c.tile, c.span);
+    c.bounds = um_cu_tile_bounds(b, c.tile, c.span, 0);
     c.page = um_cu_at<int32_t>(b, c.span.page);
     c.group = f.a.n_heads / f.a.n_kv_heads;
     c.head = blockIdx.y;

@@ -268,6 +268,109 @@ void um_cu_norm(const float *x, const float *w, const float *bias, float eps, in
     else norm(x, w, bias, eps, n, H, (float *)y, y32, s);
 }
 
+/* ---- Norms of branches and canvases ------------------------------------------------------------------------------ */
+
+/* Computes the root mean square norm of a row and gives its elements to put(i, v), W at a time. All threads of the
+ * block call it. */
+template <int W, typename F>
+static __device__ __forceinline__ void norm_row(const float *x, const float *w, float eps, int32_t H, F put) {
+    const int32_t first = threadIdx.x * W, step = blockDim.x * W;
+    float v[W], scale[W], square = 0;
+    for (int32_t i = first; i < H; i += step) {
+        load<W>(x + i, v);
+#pragma unroll
+        for (int j = 0; j < W; j++) square += v[j] * v[j];
+    }
+    const float r = 1 / sqrtf(block_sum(square) / (float)H + eps);
+    for (int32_t i = first; i < H; i += step) {
+        load<W>(x + i, v);
+        load<W>(w + i, scale);
+#pragma unroll
+        for (int j = 0; j < W; j++) v[j] = v[j] * r * scale[j];
+        put(i, v);
+    }
+}
+
+/* The kernels of this section have a block for each token. */
+
+template <int W>
+static __global__ void __launch_bounds__(1024)
+    norm_add_kernel(const um_cu_batch b, const float *y, const float *w, float eps, int32_t H, const float *first_scale,
+                    const float *canvas_scale, float *x) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
+    const int32_t span = b.span_of[blockIdx.x];
+    const float *scale = span >= 0 && b.span[span].canvas ? canvas_scale : first_scale;
+    const float by = scale ? *scale : 1;
+    x += (size_t)blockIdx.x * H;
+    norm_row<W>(y + (size_t)blockIdx.x * H, w, eps, H, [&](int32_t i, const float *normed) {
+        float v[W];
+        load<W>(x + i, v);
+#pragma unroll
+        for (int j = 0; j < W; j++) v[j] = (v[j] + normed[j]) * by;
+        store<W>(x + i, v);
+    });
+}
+
+void um_cu_norm_add(const um_cu_batch *b, const float *y, const float *w, float eps, int32_t H,
+                    const float *const scale[2], float *x, cudaStream_t s) {
+    const dim3 grid((unsigned)b->capacity.n_tokens), block(row_threads(H));
+    const float *first = scale ? scale[0] : NULL, *canvas = scale ? scale[1] : NULL;
+    if (!b->capacity.n_tokens) return;
+    if (chunk_of(H) == CHUNK)
+        um_cu_start(norm_add_kernel<CHUNK>, grid, block, 0, s, *b, y, w, eps, H, first, canvas, x);
+    else um_cu_start(norm_add_kernel<1>, grid, block, 0, s, *b, y, w, eps, H, first, canvas, x);
+}
+
+template <typename E, int W>
+static __global__ void __launch_bounds__(1024)
+    blend_norm_kernel(const um_cu_batch b, const float *blend, const float *w, float eps, int32_t H, E *y) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
+    const int32_t t = blockIdx.x, span = b.span_of[t], first = span < 0 ? 0 : b.span[span].blend;
+    y += (size_t)t * H;
+    if (!first) {
+        const float zero[W] = {};
+        for (int32_t i = threadIdx.x * W; i < H; i += blockDim.x * W) store<W>(y + i, zero);
+        return;
+    }
+    const int32_t row = first - 1 + t - b.span[span].first;
+    norm_row<W>(blend + (size_t)row * H, w, eps, H, [&](int32_t i, const float *v) { store<W>(y + i, v); });
+}
+
+template <typename E>
+static void blend_norm(const um_cu_batch *b, const float *blend, const float *w, float eps, int32_t H, E *y,
+                       cudaStream_t s) {
+    const dim3 grid((unsigned)b->capacity.n_tokens), block(row_threads(H));
+    if (chunk_of(H) == CHUNK) um_cu_start(blend_norm_kernel<E, CHUNK>, grid, block, 0, s, *b, blend, w, eps, H, y);
+    else um_cu_start(blend_norm_kernel<E, 1>, grid, block, 0, s, *b, blend, w, eps, H, y);
+}
+
+void um_cu_blend_norm(const um_cu_batch *b, const float *blend, const float *w, float eps, int32_t H, um_dtype type,
+                      void *y, cudaStream_t s) {
+    if (!b->capacity.n_tokens) return;
+    if (type == UM_BF16) blend_norm(b, blend, w, eps, H, (um_bf16 *)y, s);
+    else blend_norm(b, blend, w, eps, H, (float *)y, s);
+}
+
+template <int W>
+static __global__ void __launch_bounds__(1024)
+    canvas_norm_kernel(const um_cu_batch b, const float *w, float eps, int32_t H, float *x) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
+    const int32_t span = b.span_of[blockIdx.x];
+    if (span < 0 || !b.span[span].canvas) return;
+    x += (size_t)blockIdx.x * H;
+    norm_row<W>(x, w, eps, H, [&](int32_t i, const float *v) { store<W>(x + i, v); });
+}
+
+void um_cu_canvas_norm(const um_cu_batch *b, const float *w, float eps, int32_t H, float *x, cudaStream_t s) {
+    const dim3 grid((unsigned)b->capacity.n_tokens), block(row_threads(H));
+    if (!b->capacity.n_tokens) return;
+    if (chunk_of(H) == CHUNK) um_cu_start(canvas_norm_kernel<CHUNK>, grid, block, 0, s, *b, w, eps, H, x);
+    else um_cu_start(canvas_norm_kernel<1>, grid, block, 0, s, *b, w, eps, H, x);
+}
+
 /* ---- Gate, biases, saved rows ------------------------------------------------------------------------------------ */
 
 /* Grid of the kernels below: [rows, blocks of FLAT_THREADS chunks of a row]. */
@@ -278,7 +381,7 @@ template <int W> static __device__ __forceinline__ int32_t flat_index() {
     return (int32_t)(blockIdx.y * FLAT_THREADS + threadIdx.x) * W;
 }
 
-template <typename E, int W> static __global__ void gate_kernel(const E *gu, int32_t n, E *y) {
+template <typename E, int W> static __global__ void gate_kernel(const E *gu, int32_t n, um_act act, E *y) {
     um_cu_let_next_start();
     um_cu_wait_for_previous();
     const int32_t i = flat_index<W>();
@@ -288,20 +391,20 @@ template <typename E, int W> static __global__ void gate_kernel(const E *gu, int
     load<W>(gu + 2 * t * n + i, gate);
     load<W>(gu + (2 * t + 1) * n + i, up);
 #pragma unroll
-    for (int j = 0; j < W; j++) gate[j] = gate[j] / (1 + expf(-gate[j])) * up[j];
+    for (int j = 0; j < W; j++) gate[j] = um_cu_activate(act, gate[j]) * up[j];
     store<W>(y + t * n + i, gate);
 }
 
-template <typename E> static void gate(const E *gu, int32_t T, int32_t n, E *y, cudaStream_t s) {
+template <typename E> static void gate(const E *gu, int32_t T, int32_t n, um_act act, E *y, cudaStream_t s) {
     const dim3 grid = flat_grid(T, n);
-    if (chunk_of(n) == CHUNK) um_cu_start(gate_kernel<E, CHUNK>, grid, dim3(FLAT_THREADS), 0, s, gu, n, y);
-    else um_cu_start(gate_kernel<E, 1>, grid, dim3(FLAT_THREADS), 0, s, gu, n, y);
+    if (chunk_of(n) == CHUNK) um_cu_start(gate_kernel<E, CHUNK>, grid, dim3(FLAT_THREADS), 0, s, gu, n, act, y);
+    else um_cu_start(gate_kernel<E, 1>, grid, dim3(FLAT_THREADS), 0, s, gu, n, act, y);
 }
 
-void um_cu_gate(const void *gu, int32_t T, int32_t n, um_dtype type, void *y, cudaStream_t s) {
+void um_cu_gate(const void *gu, int32_t T, int32_t n, um_act act, um_dtype type, void *y, cudaStream_t s) {
     if (T == 0) return;
-    if (type == UM_BF16) gate((const um_bf16 *)gu, T, n, (um_bf16 *)y, s);
-    else gate((const float *)gu, T, n, (float *)y, s);
+    if (type == UM_BF16) gate((const um_bf16 *)gu, T, n, act, (um_bf16 *)y, s);
+    else gate((const float *)gu, T, n, act, (float *)y, s);
 }
 
 template <typename E, int W> static __global__ void add_bias_kernel(E *y, const float *bias, int32_t n) {

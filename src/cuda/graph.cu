@@ -14,7 +14,7 @@ um_message_capacity um_cu_room(const um_forward *f, const um_cu_sizes *sizes) {
 
 static bool same_sizes(const um_cu_sizes *a, const um_cu_sizes *b) {
     return a->n_tokens == b->n_tokens && a->n_tiles == b->n_tiles && a->n_rows == b->n_rows &&
-           a->n_pieces == b->n_pieces && a->adapts == b->adapts;
+           a->n_pieces == b->n_pieces && a->adapts == b->adapts && a->canvas == b->canvas;
 }
 
 static um_status record(um_forward *f, const um_message_capacity *capacity, const um_cu_sizes *sizes,
@@ -67,10 +67,11 @@ um_status um_cu_graph_for(um_forward *f, const um_message_capacity *capacity, co
     return UM_OK;
 }
 
-/* Records the graph of an expected pass, and copies it to the device. */
+/* Records the graph of an expected pass, and copies it to the device. Models with conditioning denoise canvases. */
 static um_status warm_one(um_forward *f, const um_pass_size *p, um_err *err) {
-    const um_cu_sizes needed = {p->n_tokens, um_cu_tiles_of(p->n_tokens, p->n_spans, f->limits.tile_tokens), p->n_rows,
-                                um_cu_pieces(f, p->keys), p->adapts};
+    const um_cu_sizes needed = {p->n_tokens, um_cu_tiles_of(p->n_tokens, p->n_spans, f->limits.tile_tokens),
+                                p->n_rows,   um_cu_pieces(f, p->keys),
+                                p->adapts,   f->net->conditioning.n_ff > 0};
     const um_cu_sizes sizes = um_cu_pad(&f->limits, &needed);
     const um_message_capacity capacity = um_cu_room(f, &sizes);
     cudaGraphExec_t exec;

@@ -1,6 +1,8 @@
 /* head: the answers of rows that need no filter. The product with the vocabulary is computed for UM_CU_VOCAB_TILE ids
  * and UM_CU_HEAD_ROWS rows at a time. Each block of a second kernel reduces the logits of SUBTILE ids of a row to a
- * partial answer, and a last kernel merges the partial answers of a row in the order of the ids. */
+ * partial answer, and a last kernel merges the partial answers of a row in the order of the ids. The blends of rows
+ * grow with each tile of the vocabulary (blend.cu). */
+#include "cuda/blend.cuh"
 #include "cuda/mma.cuh"
 #include "cuda/sample.cuh"
 
@@ -55,11 +57,11 @@ static void start_mix(const um_cu_batch *b, const um_cu_head *a, int32_t whole, 
 /* ---- Partial answers --------------------------------------------------------------------------------------------- */
 
 struct reduce_args {
-    const float *logits; /* [rows of the group, tile] */
+    const float *logits; /* [rows of the group, UM_CU_VOCAB_TILE] */
     int32_t first_row;   /* of the group */
     int32_t tile, n;     /* first id of the tile; its number of ids */
     int32_t vocab, n_subtiles;
-    float scale;
+    float scale, cap;
     um_cu_partial *partial; /* [rows, n_subtiles] */
 };
 
@@ -88,14 +90,11 @@ static __global__ void __launch_bounds__(REDUCE_THREADS) reduce_subtile(const um
     const int32_t row = a.first_row + blockIdx.y;
     if (row >= um_cu_header(b)->n_rows) return;
     const um_message_row r = b.row[row];
-    if (r.whole >= 0) return;
+    if (r.whole >= 0 && !r.blend) return;
     const int32_t offset = blockIdx.x * SUBTILE, first = a.tile + offset;
     const float *from = a.logits + (size_t)blockIdx.y * UM_CU_VOCAB_TILE + offset;
     um_cu_ranked best = {-INFINITY, -1}, second = best;
-    for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS)
-        z[i] = first + i < a.vocab ? __fmul_rn(a.scale, from[i]) : -INFINITY;
-    __syncthreads();
-    if (r.n_edit || r.n_own || r.allow >= 0) apply_edits(b, r, first, min(SUBTILE, a.vocab - first), z);
+    load_logits(b, r, from, a.scale, a.cap, first, a.vocab, z);
     for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS)
         if (z[i] > -INFINITY) best = first_of(best, {z[i], first + i});
     best = block_first(best);
@@ -141,14 +140,15 @@ static __global__ void __launch_bounds__(REDUCE_THREADS) reduce_subtile(const um
 static constexpr int MERGE_WARPS = 4;
 
 /* Merges the partial answers of a row, in the order of the ids. A warp computes one row: its lanes look for the largest
- * logits, and lane 0 adds. */
-static __global__ void merge_rows(const um_cu_batch b, const um_cu_partial *partial, int32_t n_subtiles,
+ * logits, and lane 0 adds. total [rows] receives the sums of the weights of blends. */
+static __global__ void merge_rows(const um_cu_batch b, const um_cu_partial *partial, int32_t n_subtiles, float *total,
                                   um_answer *answer) {
     um_cu_let_next_start();
     um_cu_wait_for_previous();
     const int32_t row = blockIdx.x * MERGE_WARPS + threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
-    if (row >= um_cu_header(b)->n_rows || b.row[row].whole >= 0) return;
+    if (row >= um_cu_header(b)->n_rows) return;
     const um_message_row r = b.row[row];
+    if (r.whole >= 0 && !r.blend) return;
     const um_cu_partial *p = partial + (size_t)row * n_subtiles;
     um_cu_ranked best = {-INFINITY, -1}, second = best, draw = best;
     float draw_z = -INFINITY, id_z = -INFINITY;
@@ -187,7 +187,8 @@ static __global__ void merge_rows(const um_cu_batch b, const um_cu_partial *part
         t.moment += factor * (p[i].moment + p[i].kept * by * rate);
         t.kept += p[i].kept * factor;
     }
-    answer[row] = answer_of(r, {-INFINITY, 0}, t);
+    total[row] = (float)t.kept;
+    if (r.whole < 0) answer[row] = answer_of(r, {-INFINITY, 0}, t);
 }
 
 /* ---- Launch ------------------------------------------------------------------------------------------------------ */
@@ -196,6 +197,7 @@ static __global__ void merge_rows(const um_cu_batch b, const um_cu_partial *part
 struct parts {
     float *logits;
     um_cu_partial *partial;
+    float *factor, *total; /* [rows] */
 };
 
 static size_t logits_bytes(int32_t n_rows, int32_t vocab) {
@@ -204,15 +206,18 @@ static size_t logits_bytes(int32_t n_rows, int32_t vocab) {
     return UM_MAX(tiles, whole) * sizeof(float);
 }
 
-static parts parts_of(const um_cu_head *a, int32_t n_rows) {
-    char *p = (char *)a->scratch;
-    return {(float *)p, (um_cu_partial *)(p + logits_bytes(n_rows, a->vocab))};
+static size_t partial_bytes(int32_t n_rows, int32_t vocab) {
+    return um_mul(um_mul((size_t)n_rows, (size_t)subtiles_of(vocab)), sizeof(um_cu_partial));
 }
 
-size_t um_cu_head_scratch(int32_t n_rows, int32_t vocab, um_dtype type) {
-    (void)type;
-    return logits_bytes(n_rows, vocab) +
-           um_mul(um_mul((size_t)n_rows, (size_t)subtiles_of(vocab)), sizeof(um_cu_partial));
+static parts parts_of(const um_cu_head *a, int32_t n_rows) {
+    char *p = (char *)a->scratch, *partial = p + logits_bytes(n_rows, a->vocab);
+    float *factor = (float *)(partial + partial_bytes(n_rows, a->vocab));
+    return {(float *)p, (um_cu_partial *)partial, factor, factor + n_rows};
+}
+
+size_t um_cu_head_scratch(int32_t n_rows, int32_t vocab) {
+    return logits_bytes(n_rows, vocab) + partial_bytes(n_rows, vocab) + 2 * (size_t)n_rows * sizeof(float);
 }
 
 /* Returns the rows [first, first + n) of the head's matrix. */
@@ -240,12 +245,18 @@ um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_pro
             const void *x = (const char *)a->mixed + (size_t)row * (size_t)a->hidden_size * um_dtype_size(a->w->type);
             um_status st = um_cu_linear(p, &tile, x, rows, false, UM_F32, m.logits, UM_CU_VOCAB_TILE, s);
             if (st) return st;
-            const reduce_args r = {m.logits, row, first, n, a->vocab, n_subtiles, a->scale, m.partial};
+            const reduce_args r = {m.logits, row, first, n, a->vocab, n_subtiles, a->scale, a->cap, m.partial};
             const dim3 grid((unsigned)UM_CEIL_DIV(n, SUBTILE), (unsigned)rows);
             um_cu_start(reduce_subtile, grid, dim3(REDUCE_THREADS), 0, s, *b, r);
+            if (!a->blend) continue;
+            const um_cu_blend blend = {a, m.logits, m.partial, m.factor, row, rows, first, n, n_subtiles};
+            if (a->mark) a->mark(a->mark_arg, "head");
+            um_cu_blend_add(b, &blend, s);
+            if (a->mark) a->mark(a->mark_arg, "blend");
         }
     um_cu_start(merge_rows, dim3((unsigned)UM_CEIL_DIV(n_rows, MERGE_WARPS)), dim3(MERGE_WARPS * WARP_SIZE), 0, s, *b,
-                m.partial, n_subtiles, a->answer);
+                m.partial, n_subtiles, m.total, a->answer);
+    if (a->blend) um_cu_blend_end(b, a, m.total, s);
     return UM_OK;
 }
 
@@ -253,17 +264,15 @@ um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_pro
 
 /* Scales and edits the logits of a subtile of a whole row in place. */
 static __global__ void __launch_bounds__(REDUCE_THREADS)
-    edit_whole(const um_cu_batch b, float *logits, int32_t stride, int32_t vocab, float scale, int32_t whole) {
+    edit_whole(const um_cu_batch b, float *logits, int32_t stride, int32_t vocab, float scale, float cap,
+               int32_t whole) {
     __shared__ float z[SUBTILE];
     const int32_t row = um_cu_whole_row(b, whole + blockIdx.y);
     if (row < 0) return;
     const um_message_row r = b.row[row];
     const int32_t first = blockIdx.x * SUBTILE;
     float *at = logits + (size_t)blockIdx.y * stride + first;
-    for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS)
-        z[i] = first + i < vocab ? __fmul_rn(scale, at[i]) : -INFINITY;
-    __syncthreads();
-    if (r.n_edit || r.n_own || r.allow >= 0) apply_edits(b, r, first, min(SUBTILE, vocab - first), z);
+    load_logits(b, r, at, scale, cap, first, vocab, z);
     for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS) at[i] = z[i];
 }
 
@@ -280,7 +289,7 @@ um_status um_cu_head_answer_whole(const um_cu_batch *b, const um_cu_head *a, um_
             if (st) return st;
         }
         const dim3 grid((unsigned)n_subtiles, (unsigned)rows);
-        edit_whole<<<grid, REDUCE_THREADS, 0, s>>>(*b, m.logits, stride, a->vocab, a->scale, whole);
+        edit_whole<<<grid, REDUCE_THREADS, 0, s>>>(*b, m.logits, stride, a->vocab, a->scale, a->cap, whole);
         um_cu_answer_whole_rows(b, m.logits, stride, whole, rows, a->answer, a->top, s);
     }
     return UM_OK;

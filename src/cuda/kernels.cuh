@@ -27,7 +27,8 @@ typedef __nv_bfloat16 um_bf16;
 typedef struct um_cu_batch {
     const char *message; /* um_message_header, and the base of all word offsets */
     um_message_capacity capacity;
-    const int32_t *id, *pos, *slot, *seen_end, *span_of, *soft, *route_block; /* [capacity.n_tokens] */
+    /* [capacity.n_tokens] */
+    const int32_t *id, *pos, *slot, *near_slot, *seen_end, *span_of, *soft, *route_block;
     const um_message_span *span;
     const um_message_tile *tile;
     const um_message_row *row;
@@ -47,6 +48,11 @@ static __device__ __forceinline__ float um_cu_float(um_bf16 v) { return __bfloat
 template <typename E> static __device__ __forceinline__ E um_cu_operand(float v);
 template <> __device__ __forceinline__ float um_cu_operand<float>(float v) { return v; }
 template <> __device__ __forceinline__ um_bf16 um_cu_operand<um_bf16>(float v) { return __float2bfloat16_rn(v); }
+/* Returns act(v). (1 + tanh t) / 2 = 1 / (1 + exp(-2 t)), without the cancellation. */
+static __device__ __forceinline__ float um_cu_activate(um_act act, float v) {
+    const float t = act == UM_ACT_SILU ? v : 1.5957691216f * (v + 0.044715f * v * v * v);
+    return v / (1 + expf(-t));
+}
 #endif
 
 /* ---- Weights and vectors ---- */
@@ -65,8 +71,17 @@ void um_cu_embed(const um_cu_batch *b, const um_cu_matrix *w, float scale, float
  * fp32. y has the device's type; y32, if not NULL, receives the same in fp32. Either output may be NULL. */
 void um_cu_norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, um_dtype type,
                 void *y, float *y32, cudaStream_t s);
-/* y[t, i] = silu(gu[t, i]) * gu[t, n + i]; gu [T, 2n], y [T, n], both of `type`. */
-void um_cu_gate(const void *gu, int32_t T, int32_t n, um_dtype type, void *y, cudaStream_t s);
+/* x[t] = (x[t] + norm(y[t])) * scale for all tokens: root mean square norm with the weight w [H]. y and x fp32 [T, H].
+ * scale: device values, of tokens in the first mode and of those of a canvas; NULL: 1. */
+void um_cu_norm_add(const um_cu_batch *b, const float *y, const float *w, float eps, int32_t H,
+                    const float *const scale[2], float *x, cudaStream_t s);
+/* y[t] = norm(blend of token t), or 0 for a token without a blend; blend fp32 [n_blends, H], y [T, H] of `type`. */
+void um_cu_blend_norm(const um_cu_batch *b, const float *blend, const float *w, float eps, int32_t H, um_dtype type,
+                      void *y, cudaStream_t s);
+/* x[t] = norm(x[t]) for the tokens of canvases; the others don't change. x fp32 [T, H]. */
+void um_cu_canvas_norm(const um_cu_batch *b, const float *w, float eps, int32_t H, float *x, cudaStream_t s);
+/* y[t, i] = act(gu[t, i]) * gu[t, n + i]; gu [T, 2n], y [T, n], both of `type`. */
+void um_cu_gate(const void *gu, int32_t T, int32_t n, um_act act, um_dtype type, void *y, cudaStream_t s);
 /* y[t, i] += bias[i] or y[t, i] = y[t, i] + bias[i] for an operand; y [T, n] of `type`. */
 void um_cu_add_bias(void *y, const float *bias, int32_t T, int32_t n, um_dtype type, cudaStream_t s);
 /* saved[to] = hidden[from] for the saves of the batch; fp32 rows of width H. */
@@ -125,10 +140,11 @@ typedef struct um_cu_rope {
     int32_t layer, n_heads, n_kv_heads, head_dim, rope_dim;
     void *qkv; /* [T, (n_heads + 2 n_kv_heads) * d] of `type`: queries | keys | values; the queries are replaced */
     um_dtype type;
-    const float *q_norm, *k_norm; /* [d] or NULL */
+    const float *q_norm, *k_norm, *v_norm; /* [d] or NULL */
     float eps, clip;
     const float *cos, *sin; /* [positions, rope_dim / 2] */
     const float *query;     /* [positions] factor of the rotated queries, or NULL */
+    bool near;              /* the layer has a window: keys and values go to near_slot */
 } um_cu_rope;
 /* The formula of um_rope_kv (ops/ops.h): norm, clamp, rotation of queries and keys; keys and values go to their slots
  * in the KV's type. Arithmetic in fp32; the rotated queries are rounded to `type` when stored. */
@@ -140,6 +156,7 @@ typedef struct um_cu_attention {
     um_dtype type;
     void *out; /* [T, n_heads * d] of `type` */
     float scale;
+    int32_t window; /* keys that a query sees at most (um_seen_start); 0: no limit */
     /* Keys are cut into pieces of um_cu_piece_keys(head_dim) visibility indices, at fixed multiples. The pieces of a
      * query are merged in their order. n_pieces: most pieces of a span in this pass, counted from index 0; it only
      * limits the grid and never changes a result. */
@@ -154,8 +171,17 @@ bool um_cu_attend_stream_exists();
 int32_t um_cu_piece_keys(int32_t head_dim);
 /* Bytes of scratch for n_tokens queries whose spans have at most n_pieces pieces. */
 size_t um_cu_attention_scratch(int32_t n_tokens, int32_t n_heads, int32_t head_dim, int32_t n_pieces);
-/* um_message_capacity.tile_tokens for this shape. */
-int32_t um_cu_tile_tokens(int32_t n_heads, int32_t n_kv_heads, int32_t head_dim, um_dtype type);
+/* The attention of a kind of layers. */
+typedef struct um_cu_heads {
+    int32_t n_heads, n_kv_heads, head_dim, window;
+    um_dtype kv_type;
+} um_cu_heads;
+/* um_message_capacity.tile_tokens for layers of these n kinds. */
+int32_t um_cu_tile_tokens(const um_cu_heads *h, int n, um_dtype type);
+/* The largest head size that attention and um_cu_rope_kv compute; head sizes are multiples of 8. */
+#define UM_CU_HEAD_DIM_MAX 512
+/* Returns the bytes of shared memory that attention needs for a CTA; 0: no more than every device has. */
+size_t um_cu_attention_shared(const um_cu_heads *h, um_dtype type);
 /* Attention as um_attention (ops/ops.h) defines it; all of its rules are in the message. */
 void um_cu_attend(const um_cu_batch *b, const um_cu_attention *a, const um_cu_kv *kv, cudaStream_t s);
 /* Scratch of um_cu_select for spans with at most max_keys keys outside of a block. */
@@ -169,14 +195,17 @@ void um_cu_select(const um_cu_batch *b, const char *host_message, const um_cu_at
 #define UM_CU_EXPERTS_MAX 4096
 typedef struct um_cu_moe {
     um_expert_route route;
-    const float *logits; /* [T, E] */
-    const float *bias;   /* [E] or NULL */
+    const float *logits;       /* [T, E] */
+    const float *bias;         /* [E] or NULL */
+    const float *expert_scale; /* [E] factors of the experts' weights; NULL: 1 */
+    um_act act;
     /* Device arrays of the experts' matrices: E pointers to [2 ff, H] and to [H, ff] of `type`. */
     const void *const *gate_up, *const *down;
     um_dtype type;
     const void *x; /* [T, H] of `type` */
     int32_t hidden, n_ff;
-    float *y;      /* [T, H] fp32; the result is added, in ascending order of the experts */
+    float *y;      /* [T, H] fp32; the outputs are added in ascending order of the experts */
+    bool add;      /* to y; otherwise they replace it */
     void *scratch; /* um_cu_moe_scratch bytes */
 } um_cu_moe;
 size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t hidden, int32_t n_ff, um_dtype type);
@@ -185,7 +214,7 @@ size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t
  * equals. There are at most UM_CU_EXPERTS_MAX experts. With bf16, x and the weights are aligned to 16 bytes. */
 void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s);
 
-/* ---- Head (head.cu, sample.cu) ---- */
+/* ---- Head (head.cu, filter.cu, blend.cu) ---- */
 #define UM_CU_VOCAB_TILE 32768 /* ids whose logits exist at a time */
 #define UM_CU_HEAD_ROWS  1024  /* rows whose logits of these ids exist at a time */
 #define UM_CU_WHOLE_ROWS 16    /* rows whose logits exist as a whole at a time */
@@ -194,16 +223,23 @@ typedef struct um_cu_head {
     const float *hidden, *saved; /* fp32 [T, H], [n_saved, H] after the final norm */
     int32_t hidden_size, vocab;  /* ids are below vocab; w may have more rows */
     float scale;
-    void *mixed;       /* [n_rows, H] of w->type: scratch */
-    void *scratch;     /* um_cu_head_scratch bytes */
+    float cap;                 /* > 0: a logit z becomes cap * tanh(z / cap) */
+    const um_cu_matrix *embed; /* [V, H] for blends */
+    float embed_scale;
+    float *blend;  /* [n_blends, H] fp32 blends of rows (um_row.blend); NULL: no row has one */
+    void *mixed;   /* [n_rows, H] of w->type: scratch */
+    void *scratch; /* um_cu_head_scratch bytes */
+    /* Called behind the kernels of a part of the head, "head" or "blend"; NULL: nothing is. */
+    void (*mark)(void *arg, const char *part);
+    void *mark_arg;
     um_answer *answer; /* [n_rows] in pinned host memory mapped into the device; `top` is not written */
     um_top *top;       /* entries of all rows' lists, the same kind of memory */
 } um_cu_head;
 /* Prepares the products of the head for up to n_rows rows. */
 um_status um_cu_head_prepare(const um_cu_matrix *w, int32_t vocab, int32_t n_rows, um_cu_products *p, um_err *err);
-size_t um_cu_head_scratch(int32_t n_rows, int32_t vocab, um_dtype type);
+size_t um_cu_head_scratch(int32_t n_rows, int32_t vocab);
 /* Computes the answers of all rows with `whole` -1: products tile by tile, edits and bitmaps, and a reduction in a
- * fixed order. Suitable for graphs. */
+ * fixed order. Then computes the blends of all rows that have one. Suitable for graphs. */
 um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, cudaStream_t s);
 /* Computes the answers of the n_whole rows that need all logits, in groups of UM_CU_WHOLE_ROWS. rows: their indices in
  * the batch, in host memory; runs outside of graphs. */

@@ -10,11 +10,12 @@ enum { TOPS_PER_ROW = 16 };
 
 /* The widest rows that a layer needs, in elements. */
 typedef struct widths {
-    int32_t qkv, q, ff, expert_ff, head_dim, n_heads, n_kv_heads;
+    int32_t qkv, q, ff, expert_ff, head_dim, n_heads, n_kv_heads, branch;
 } widths;
 
 static widths widest(const um_network *n) {
     widths w = {};
+    w.ff = n->conditioning.n_ff;
     for (int32_t i = 0; i < n->n_kinds; i++) {
         const um_layer_kind *k = &n->kind[i];
         w.qkv = UM_MAX(w.qkv, (k->n_heads + 2 * k->n_kv_heads) * k->head_dim);
@@ -24,17 +25,27 @@ static widths widest(const um_network *n) {
         w.head_dim = UM_MAX(w.head_dim, k->head_dim);
         w.n_heads = UM_MAX(w.n_heads, k->n_heads);
         w.n_kv_heads = UM_MAX(w.n_kv_heads, k->n_kv_heads);
+        if (k->post_norms) w.branch = n->hidden;
     }
     return w;
 }
 
-static um_kv_shape kv_shape(const um_forward *f) {
+/* Returns the first kind whose layers use a KV cache. All of them store alike. */
+static const um_layer_kind *kind_of(const um_forward *f, int32_t kv) {
     const um_layer_kind *k = &f->net->kind[0];
-    return {.n_layers = f->net->n_layers,
+    while (k->kv != kv) k++;
+    return k;
+}
+
+bool um_cu_is_near(const um_forward *f, int32_t kv) { return kind_of(f, kv)->window > 0 && f->c.n_near_pages > 0; }
+
+static um_kv_shape kv_shape(const um_forward *f, int32_t kv, int32_t n_layers) {
+    const um_layer_kind *k = kind_of(f, kv);
+    return {.n_layers = n_layers,
             .n_kv_heads = k->n_kv_heads,
             .head_dim = k->head_dim,
             .page_size = f->c.page_size,
-            .n_slots = (int64_t)f->c.n_pages * f->c.page_size,
+            .n_slots = (int64_t)(um_cu_is_near(f, kv) ? f->c.n_near_pages : f->c.n_pages) * f->c.page_size,
             .n_scratch_slots = (int64_t)f->c.n_scratch_pages * f->c.page_size,
             .type = f->c.kv_type,
             .layout = f->c.layout};
@@ -70,7 +81,7 @@ static void init_kept(um_forward *f) {
     f->kept.place = UM_NEW_ARRAY(um_kept_place, (size_t)f->kept.n);
 }
 
-enum { BUFFERS_MAX = 24 };
+enum { BUFFERS_MAX = 32 };
 
 /* Lists the buffers of the pass. Returns their number. */
 static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
@@ -88,10 +99,13 @@ static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
         {&f->gated, rows_bytes(T, w.ff, operand), "gated activations"},
         {(void **)&f->routed, rows_bytes(T, E, UM_F32), "router products"},
         {(void **)&f->low, rows_bytes(T, n->rank_max, UM_F32), "products of adapters"},
+        {(void **)&f->branch[0], rows_bytes(T, w.branch, UM_F32), "results before their norms"},
+        {(void **)&f->branch[1], E ? rows_bytes(T, w.branch, UM_F32) : 0, "results before their norms"},
+        {(void **)&f->blend, f->c.n_blends ? rows_bytes(f->c.n_blends, H, UM_F32) : 0, "blends of embeddings"},
         {(void **)&f->hidden, rows_bytes(T, H, UM_F32), "final hidden rows"},
         {(void **)&f->saved, rows_bytes(f->c.n_saved, H, UM_F32), "saved hidden rows"},
         {&f->mixed, rows_bytes(R, H, operand), "rows of the head"},
-        {&f->head_scratch, um_cu_head_scratch(R, n->vocab, operand), "logits"},
+        {&f->head_scratch, um_cu_head_scratch(R, n->vocab), "logits"},
         {&f->moe_scratch, E ? um_cu_moe_scratch(&n->route, T, H, w.expert_ff, operand) : 0, "experts"},
         {&f->select_scratch, f->c.n_scratch_pages ? um_cu_select_scratch(w.n_kv_heads, w.n_heads, w.head_dim, T) : 0,
          "selection of keys"},
@@ -125,15 +139,21 @@ static um_status new_buffers(um_forward *f, um_err *err) {
 }
 
 static um_status new_kv(um_forward *f, um_err *err) {
-    size_t scratch;
+    int32_t n[UM_LAYER_KINDS_MAX] = {};
     um_status s = UM_OK;
-    f->kv.shape = kv_shape(f);
-    um_cu_kv_bytes(&f->kv.shape, f->kv.pool_bytes, &scratch);
-    f->workspace += scratch;
-    f->scratch_kv = scratch;
-    for (int i = 0; i < 2 && !s; i++) {
-        const buffer b = {(void **)&f->kv.pool[i], f->kv.pool_bytes[i], "KV pages"};
-        s = new_zeroed(f, &b, err);
+    f->kv_layer = UM_NEW_ARRAY(int32_t, (size_t)f->net->n_layers);
+    for (int32_t i = 0; i < f->net->n_layers; i++) f->kv_layer[i] = n[um_kind_of(f->net, i)->kv]++;
+    for (int32_t i = 0; i < f->net->n_kv && !s; i++) {
+        um_cu_kv *kv = &f->kv[i];
+        size_t scratch;
+        kv->shape = kv_shape(f, i, n[i]);
+        um_cu_kv_bytes(&kv->shape, kv->pool_bytes, &scratch);
+        f->workspace += scratch;
+        f->scratch_kv += scratch;
+        for (int k = 0; k < 2 && !s; k++) {
+            const buffer b = {(void **)&kv->pool[k], kv->pool_bytes[k], "KV pages"};
+            s = new_zeroed(f, &b, err);
+        }
     }
     return s;
 }
@@ -232,14 +252,15 @@ static um_status prepare_products(um_forward *f, um_err *err) {
         um_cu_products_new(&f->products, f->products_workspace, PRODUCTS_BYTES, f->d->config.deterministic, err);
     for (int32_t i = 0; i < n->n_layers && !s; i++) {
         const um_layer *y = &n->layer[i];
+        const bool add = !um_kind_of(n, i)->post_norms;
         const struct {
             const um_linear *w;
             um_dtype type;
             bool add;
         } product[] = {{&y->qkv, operand, false},
-                       {&y->o, UM_F32, true},
+                       {&y->o, UM_F32, add},
                        {&y->gate_up, operand, false},
-                       {&y->down, UM_F32, true},
+                       {&y->down, UM_F32, add},
                        {&y->shared_gate_up, operand, false},
                        {&y->shared_down, UM_F32, true},
                        {&y->router, UM_F32, false}};
@@ -247,33 +268,50 @@ static um_status prepare_products(um_forward *f, um_err *err) {
             if (product[k].w->w)
                 s = um_cu_products_prepare(f->products, &product[k].w->w->m, T, product[k].type, product[k].add, err);
     }
+    const um_conditioning *c = &n->conditioning;
+    if (!s && c->n_ff) s = um_cu_products_prepare(f->products, &c->gate_up.w->m, T, operand, false, err);
+    if (!s && c->n_ff) s = um_cu_products_prepare(f->products, &c->down.w->m, T, UM_F32, true, err);
     return s ? s : um_cu_head_prepare(&n->head->m, n->vocab, f->c.max_rows, f->products, err);
 }
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
 
+static um_cu_heads heads_of(const um_layer_kind *k, um_dtype kv_type) {
+    return {k->n_heads, k->n_kv_heads, k->head_dim, k->window, kv_type};
+}
+
+static int32_t tile_tokens(const um_network *n, um_dtype type, um_dtype kv_type) {
+    um_cu_heads heads[UM_LAYER_KINDS_MAX];
+    for (int32_t i = 0; i < n->n_kinds; i++) heads[i] = heads_of(&n->kind[i], kv_type);
+    return um_cu_tile_tokens(heads, n->n_kinds, type);
+}
+
 /* Sets what follows from the sizes alone. */
 static um_forward *sketch(um_device *d, const um_network *n, const um_forward_config *c) {
     um_forward *f = UM_NEW(um_forward);
-    const widths w = widest(n);
     f->d = d;
     f->net = n;
     f->c = *c;
     f->eager = d->config.eager;
     f->partial_bytes = PARTIAL_BYTES;
-    const int32_t tile = um_cu_tile_tokens(w.n_heads, w.n_kv_heads, w.head_dim, d->dtype);
+    const int32_t tile = tile_tokens(n, d->dtype, c->kv_type);
     f->limits = {c->max_tokens, UM_CEIL_DIV(c->max_tokens, tile) + c->max_spans, c->max_rows, tile};
     return f;
 }
 
+/* The weights may not be loaded yet, and so the kinds of the single layers are not known. */
 size_t um_cu_workspace(um_device *d, const um_network *n, const um_forward_config *c) {
     buffer list[BUFFERS_MAX];
     um_forward *f = sketch(d, n, c);
     const int n_buffers = list_buffers(f, list);
     size_t pool[2], bytes = 0;
-    f->c.n_pages = 0;
-    const um_kv_shape scratch = kv_shape(f);
-    um_cu_kv_bytes(&scratch, pool, &bytes);
+    f->c.n_pages = f->c.n_near_pages = 0;
+    for (int32_t i = 0; i < n->n_kv; i++) {
+        const um_kv_shape shape = kv_shape(f, i, 0);
+        size_t scratch;
+        um_cu_kv_bytes(&shape, pool, &scratch);
+        bytes += scratch;
+    }
     for (int i = 0; i < n_buffers; i++) bytes += list[i].bytes;
     um_free(f);
     return bytes;
@@ -293,13 +331,31 @@ static um_status fill(um_forward *f, um_err *err) {
     return s;
 }
 
+/* Checks that the kernels of attention can compute all kinds of layers. */
+static um_status check_heads(const um_device *d, const um_network *n, um_dtype kv_type, um_err *err) {
+    for (int32_t i = 0; i < n->n_kinds; i++) {
+        const um_layer_kind *k = &n->kind[i];
+        const um_cu_heads heads = heads_of(k, kv_type);
+        const size_t shared = um_cu_attention_shared(&heads, d->dtype);
+        if (k->head_dim > UM_CU_HEAD_DIM_MAX || k->head_dim % 8)
+            return um_fail(err, UM_EUNSUPPORTED,
+                           "the model's heads have %d elements; cuda runs multiples of 8 up to %d; use device cpu",
+                           k->head_dim, UM_CU_HEAD_DIM_MAX);
+        if (shared > d->properties.sharedMemPerBlockOptin)
+            return um_fail(err, UM_EUNSUPPORTED,
+                           "heads of %d elements need %zu bytes of shared memory, %s has %zu; use device cpu",
+                           k->head_dim, shared, d->properties.name, d->properties.sharedMemPerBlockOptin);
+    }
+    return UM_OK;
+}
+
 um_status um_cu_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
                             um_err *err) {
-    const char *special = um_network_special(n);
     *out = NULL;
-    if (special) return um_fail(err, UM_EUNSUPPORTED, "cuda can't run %s; use device cpu", special);
+    um_status s = check_heads(d, n, c->kv_type, err);
+    if (s) return s;
     um_forward *f = sketch(d, n, c);
-    um_status s = fill(f, err);
+    s = fill(f, err);
     if (s) {
         um_cu_forward_free(f);
         f = NULL;
@@ -333,7 +389,9 @@ void um_cu_forward_free(um_forward *f) {
     um_cu_products_free(f->products);
     free_extras(f);
     for (int i = 0; i < n; i++) cudaFree(*list[i].out);
-    for (int i = 0; i < 2; i++) cudaFree(f->kv.pool[i]);
+    for (int32_t i = 0; i < UM_LAYER_KINDS_MAX; i++)
+        for (int k = 0; k < 2; k++) cudaFree(f->kv[i].pool[k]);
+    um_free(f->kv_layer);
     void *pinned[] = {f->message_pinned, f->answer, f->top, (void *)f->end};
     for (size_t i = 0; i < UM_LEN(pinned); i++)
         if (pinned[i]) cudaFreeHost(pinned[i]);
@@ -343,5 +401,7 @@ void um_cu_forward_free(um_forward *f) {
 }
 
 um_forward_memory um_cu_memory(const um_forward *f) {
-    return {.kv = f->kv.pool_bytes[0] + f->kv.pool_bytes[1] - f->scratch_kv, .workspace = f->workspace};
+    size_t pools = 0;
+    for (int32_t i = 0; i < f->net->n_kv; i++) pools += f->kv[i].pool_bytes[0] + f->kv[i].pool_bytes[1];
+    return {.kv = pools - f->scratch_kv, .workspace = f->workspace};
 }

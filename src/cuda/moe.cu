@@ -1,5 +1,5 @@
 /* Mixture of experts. Routing lists the tokens of each expert (route.cuh). A product kernel runs twice: for gate_up
- * with SiLU(gate) * up, and for down. A CTA computes a tile of an expert's rows for a chunk of the expert's tokens, and
+ * with act(gate) * up, and for down. A CTA computes a tile of an expert's rows for a chunk of the expert's tokens, and
  * ends at once when the expert has no tokens. The outputs of the pairs are stored and then added in ascending order of
  * the experts.
  *
@@ -17,9 +17,12 @@ typedef struct product {
     const int32_t *count, *pair;
     int32_t n_tokens, top_k; /* room of a list; pairs of a token */
     int32_t in, n;
+    um_act act;
 } product;
 
-static __device__ __forceinline__ float gated(float gate, float up) { return gate / (1 + expf(-gate)) * up; }
+static __device__ __forceinline__ float gated(const product &p, float gate, float up) {
+    return um_cu_activate(p.act, gate) * up;
+}
 
 /* ---- bf16 -------------------------------------------------------------------------------------------------------- */
 
@@ -145,7 +148,7 @@ static __device__ __forceinline__ void store_tile(const product &p, const tile &
             const float a = sum[0][i / 2][2 * r + i % 2], b = sum[1][i / 2][2 * r + i % 2];
             const int to = row + 8 * r;
             if (GATED) {
-                if (to < p.n) ((um_bf16 *)p.y)[at + to] = __float2bfloat16_rn(gated(a, b));
+                if (to < p.n) ((um_bf16 *)p.y)[at + to] = __float2bfloat16_rn(gated(p, a, b));
                 continue;
             }
             if (to < p.n) ((float *)p.y)[at + to] = a;
@@ -268,7 +271,7 @@ static __device__ void store_plain(const product &p, const int32_t *pair, int n_
         for (int i = 0; i < (GATED ? 2 : 4); i++) {
             const int to = r + 16 * i;
             if (to >= p.n) continue;
-            if (GATED) ((E *)p.y)[at + to] = um_cu_operand<E>(gated(sum[i][j], sum[i + (GATED ? 2 : 0)][j]));
+            if (GATED) ((E *)p.y)[at + to] = um_cu_operand<E>(gated(p, sum[i][j], sum[i + (GATED ? 2 : 0)][j]));
             else ((float *)p.y)[at + to] = sum[i][j];
         }
     }
@@ -294,15 +297,15 @@ template <typename E, bool GATED> static __global__ void __launch_bounds__(THREA
 
 /* ---- The operation ----------------------------------------------------------------------------------------------- */
 
-/* Adds the weighted outputs of a token's experts: y[t] += sum over its pairs of weight * out[pair]. */
-static __global__ void add_kernel(um_cu_batch b, int top_k, int hidden, const float *weight, const float *out,
+/* Adds the weighted outputs of a token's experts: y[t] = sum over its pairs of weight * out[pair], or y[t] += that. */
+static __global__ void add_kernel(um_cu_batch b, int top_k, int hidden, const float *weight, const float *out, bool add,
                                   float *y) {
     um_cu_let_next_start();
     um_cu_wait_for_previous();
     const int t = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
     if (t >= um_cu_header(b)->n_tokens || i >= hidden) return;
     const size_t first = (size_t)t * top_k;
-    float sum = y[(size_t)t * hidden + i];
+    float sum = add ? y[(size_t)t * hidden + i] : 0;
 #pragma unroll 8
     for (int k = 0; k < top_k; k++) sum += weight[first + k] * out[(first + k) * hidden + i];
     y[(size_t)t * hidden + i] = sum;
@@ -371,10 +374,11 @@ void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s) {
     const int32_t T = b->capacity.n_tokens, K = a->route.top_k, H = a->hidden;
     parts p;
     divide(&a->route, T, H, a->n_ff, a->type, a->scratch, &p);
-    um_cu_route(b, &a->route, a->logits, a->bias, &p.routes, s);
-    const product gate_up = {a->gate_up, a->x, p.gated, p.routes.count, p.routes.pair, T, K, H, a->n_ff};
-    const product down = {a->down, p.gated, p.out, p.routes.count, p.routes.pair, T, K, a->n_ff, H};
+    um_cu_route(b, &a->route, a->logits, a->bias, a->expert_scale, &p.routes, s);
+    const product gate_up = {a->gate_up, a->x, p.gated, p.routes.count, p.routes.pair, T, K, H, a->n_ff, a->act};
+    const product down = {a->down, p.gated, p.out, p.routes.count, p.routes.pair, T, K, a->n_ff, H, a->act};
     start_product<true>(&gate_up, a, s);
     start_product<false>(&down, a, s);
-    um_cu_start(add_kernel, dim3(UM_CEIL_DIV(H, 256), T), dim3(256), 0, s, *b, K, H, p.routes.weight, p.out, a->y);
+    um_cu_start(add_kernel, dim3(UM_CEIL_DIV(H, 256), T), dim3(256), 0, s, *b, K, H, p.routes.weight, p.out, a->add,
+                a->y);
 }

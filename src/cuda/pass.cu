@@ -5,8 +5,6 @@
  * then publishes its number there, on which um_cu_wait spins. */
 #include "cuda/pass.cuh"
 
-#include <math.h>
-
 /* ---- Message and end of a pass ----------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ unsigned long long device_clock() {
@@ -39,6 +37,7 @@ static um_cu_batch view_of(const um_forward *f, const um_message_capacity *capac
             .id = (const int32_t *)(m + l.id),
             .pos = (const int32_t *)(m + l.pos),
             .slot = (const int32_t *)(m + l.slot),
+            .near_slot = (const int32_t *)(m + l.near_slot),
             .seen_end = (const int32_t *)(m + l.seen_end),
             .span_of = (const int32_t *)(m + l.span_of),
             .soft = (const int32_t *)(m + l.soft),
@@ -60,11 +59,12 @@ typedef struct launch {
     cudaStream_t s;
     um_err *err;
     um_status status; /* the first error */
+    const char *part; /* name of all operations in a profile; NULL: their own */
 } launch;
 
 static void check(launch *p, const char *what) {
     if (!p->status) p->status = um_cu_launched(what, p->err);
-    um_cu_mark(p->f, what, p->sizes.n_tokens);
+    um_cu_mark(p->f, p->part ? p->part : what, p->sizes.n_tokens);
 }
 
 static int32_t rows_of(const launch *p) { return p->sizes.n_tokens; }
@@ -86,11 +86,24 @@ static void linear(launch *p, const um_linear *w, const um_cu_low_rank *low_rank
     check(p, what);
 }
 
-static void norm(launch *p, const um_vector *w, const um_vector *bias, void *y, float *exact) {
+/* y = norm(x), and the same in fp32; one of the outputs may be NULL. Without a weight, w is NULL. */
+static void norm_rows(launch *p, const float *x, const um_vector *w, const um_vector *bias, void *y, float *exact) {
     um_forward *f = p->f;
-    um_cu_norm(f->x, w->data, um_cu_values(bias), f->net->norm_eps, rows_of(p), f->net->hidden, f->d->dtype, y, exact,
-               p->s);
+    um_cu_norm(x, um_cu_values(w ? w : f->net->ones), um_cu_values(bias), f->net->norm_eps, rows_of(p), f->net->hidden,
+               f->d->dtype, y, exact, p->s);
     check(p, "norm");
+}
+
+static void norm(launch *p, const um_vector *w, const um_vector *bias, void *y, float *exact) {
+    norm_rows(p, p->f->x, w, bias, y, exact);
+}
+
+/* x = (x + norm(y)) * scale. The factors of the modes may be NULL. */
+static void norm_add(launch *p, const float *y, const um_vector *w, um_vector *const scale[2], float *x) {
+    um_forward *f = p->f;
+    const float *const by[2] = {um_cu_values(scale ? scale[0] : NULL), um_cu_values(scale ? scale[1] : NULL)};
+    um_cu_norm_add(&p->b, y, um_cu_values(w ? w : f->net->ones), f->net->norm_eps, f->net->hidden, by, x, p->s);
+    check(p, "norm_add");
 }
 
 static void attention_half(launch *p, int32_t layer) {
@@ -100,9 +113,10 @@ static void attention_half(launch *p, int32_t layer) {
     const um_layer_kind *k = um_kind_of(n, layer);
     const um_cu_adapters none = {}, *a = f->adapters ? &f->adapters[layer] : &none;
     const um_rotary *rotary = &n->rotary[k->rotary];
+    const um_cu_kv *kv = &f->kv[k->kv];
     norm(p, y->attn_norm, y->attn_norm_bias, f->normed, NULL);
     linear(p, &y->qkv, a->qkv, f->normed, false, f->d->dtype, f->qkv, "qkv");
-    const um_cu_rope rope = {.layer = layer,
+    const um_cu_rope rope = {.layer = f->kv_layer[layer],
                              .n_heads = k->n_heads,
                              .n_kv_heads = k->n_kv_heads,
                              .head_dim = k->head_dim,
@@ -111,88 +125,160 @@ static void attention_half(launch *p, int32_t layer) {
                              .type = f->d->dtype,
                              .q_norm = um_cu_values(y->q_norm),
                              .k_norm = um_cu_values(y->k_norm),
+                             .v_norm = k->v_norm ? um_cu_values(n->ones) : NULL,
                              .eps = n->norm_eps,
                              .clip = n->clip_qkv,
                              .cos = rotary->cos->data,
                              .sin = rotary->sin->data,
-                             .query = um_cu_values(rotary->query)};
-    um_cu_rope_kv(&p->b, &rope, &f->kv, p->s);
+                             .query = um_cu_values(rotary->query),
+                             .near = k->window > 0};
+    um_cu_rope_kv(&p->b, &rope, kv, p->s);
     check(p, "rope_kv");
-    const um_cu_attention attention = {.layer = layer,
+    const um_cu_attention attention = {.layer = f->kv_layer[layer],
                                        .n_heads = k->n_heads,
                                        .n_kv_heads = k->n_kv_heads,
                                        .head_dim = k->head_dim,
                                        .qkv = f->qkv,
                                        .type = f->d->dtype,
                                        .out = f->attended,
-                                       .scale = 1 / sqrtf((float)k->head_dim),
+                                       .scale = k->attn_scale,
+                                       .window = k->window,
                                        .n_pieces = p->sizes.n_pieces,
                                        .partial = f->partial,
                                        .partial_bytes = f->partial_bytes,
                                        .stream = f->streams};
-    um_cu_attend(&p->b, &attention, &f->kv, p->s);
+    um_cu_attend(&p->b, &attention, kv, p->s);
     check(p, "attention");
     if (p->selects) {
-        um_cu_select(&p->b, f->packed, &attention, &f->kv, f->select_scratch, p->s);
+        um_cu_select(&p->b, f->packed, &attention, kv, f->select_scratch, p->s);
         check(p, "kv_select");
     }
-    linear(p, &y->o, a->o, f->attended, true, UM_F32, f->x, "o");
+    linear(p, &y->o, a->o, f->attended, !k->post_norms, UM_F32, k->post_norms ? f->branch[0] : f->x, "o");
+    if (k->post_norms) norm_add(p, f->branch[0], y->attn_post_norm, NULL, f->x);
 }
 
-/* x += Wdown (silu(Wgate h) * Wup h), with h in f->normed. */
-static void feed_forward(launch *p, const um_linear *gate_up, const um_cu_low_rank *gate_up_adapters,
-                         const um_linear *down, const um_cu_low_rank *down_adapters) {
+/* A gated feed-forward layer, with the adapters of its products. */
+typedef struct gated_layer {
+    const um_linear *gate_up, *down;
+    const um_cu_low_rank *gate_up_adapters, *down_adapters;
+    um_act act;
+} gated_layer;
+
+/* Computes f->gated = act(Wgate h) * Wup h, with h in f->normed. */
+static void gate(launch *p, const gated_layer *l) {
     um_forward *f = p->f;
-    const bool plain = !gate_up->bias && !(gate_up_adapters && p->sizes.adapts) && f->d->dtype == UM_BF16;
-    if (plain && !p->status && um_cu_gated(f->products, &gate_up->w->m, f->normed, rows_of(p), f->gated, p->s)) {
+    const um_cu_matrix *m = &l->gate_up->w->m;
+    const bool plain = !l->gate_up->bias && !(l->gate_up_adapters && p->sizes.adapts) && f->d->dtype == UM_BF16 &&
+                       l->act == UM_ACT_SILU;
+    if (plain && !p->status && um_cu_gated(f->products, m, f->normed, rows_of(p), f->gated, p->s)) {
         check(p, "gate_up");
-        linear(p, down, down_adapters, f->gated, true, UM_F32, f->x, "down");
         return;
     }
-    linear(p, gate_up, gate_up_adapters, f->normed, false, f->d->dtype, f->gate_up, "gate_up");
-    um_cu_gate(f->gate_up, rows_of(p), gate_up->w->m.rows / 2, f->d->dtype, f->gated, p->s);
+    linear(p, l->gate_up, l->gate_up_adapters, f->normed, false, f->d->dtype, f->gate_up, "gate_up");
+    um_cu_gate(f->gate_up, rows_of(p), m->rows / 2, l->act, f->d->dtype, f->gated, p->s);
     check(p, "gate");
-    linear(p, down, down_adapters, f->gated, true, UM_F32, f->x, "down");
 }
 
-static void experts(launch *p, int32_t layer, const um_cu_low_rank *router_adapters) {
+/* out = Wdown (act(Wgate h) * Wup h), or out += that, with h in f->normed. */
+static void feed_forward(launch *p, const gated_layer *l, bool add, float *out) {
+    gate(p, l);
+    linear(p, l->down, l->down_adapters, p->f->gated, add, UM_F32, out, "down");
+}
+
+/* out = sum of the experts that the router chooses by f->exact, or out += that, with h in f->normed. */
+static void experts(launch *p, int32_t layer, const um_cu_low_rank *router_adapters, bool add, float *out) {
     um_forward *f = p->f;
     const um_layer *y = &f->net->layer[layer];
     linear(p, &y->router, router_adapters, f->exact, false, UM_F32, f->routed, "router");
     const um_cu_moe moe = {.route = f->net->route,
                            .logits = f->routed,
                            .bias = um_cu_values(y->router_bias),
+                           .expert_scale = um_cu_values(y->expert_scale),
+                           .act = um_kind_of(f->net, layer)->act,
                            .gate_up = f->experts[layer].gate_up,
                            .down = f->experts[layer].down,
                            .type = f->d->dtype,
                            .x = f->normed,
                            .hidden = f->net->hidden,
                            .n_ff = um_kind_of(f->net, layer)->expert_ff,
-                           .y = f->x,
+                           .y = out,
+                           .add = add,
                            .scratch = f->moe_scratch};
     um_cu_moe_add(&p->b, &moe, p->s);
     check(p, "moe");
 }
 
+/* x = (x + norm(norm(ffn(norm(x))) + norm(experts(norm(x))))) * scale, or what the layer has of it. */
+static void normed_half(launch *p, int32_t layer, const um_cu_adapters *a) {
+    um_forward *f = p->f;
+    const um_layer *y = &f->net->layer[layer];
+    const gated_layer dense = {&y->gate_up, &y->down, a->gate_up, a->down, um_kind_of(f->net, layer)->act};
+    norm(p, y->ffn_norm, NULL, f->normed, NULL);
+    feed_forward(p, &dense, false, f->branch[0]);
+    if (y->router.w) {
+        norm_rows(p, f->branch[0], y->dense_post_norm, NULL, NULL, f->branch[0]);
+        norm(p, y->router_norm, NULL, NULL, f->exact);
+        norm(p, y->expert_norm, NULL, f->normed, NULL);
+        experts(p, layer, a->router, false, f->branch[1]);
+        norm_add(p, f->branch[1], y->expert_post_norm, NULL, f->branch[0]);
+    }
+    norm_add(p, f->branch[0], y->ffn_post_norm, y->scale, f->x);
+}
+
 static void feed_forward_half(launch *p, int32_t layer) {
     um_forward *f = p->f;
     const um_layer *y = &f->net->layer[layer];
+    const um_layer_kind *k = um_kind_of(f->net, layer);
     const um_cu_adapters none = {}, *a = f->adapters ? &f->adapters[layer] : &none;
+    const gated_layer dense = {&y->gate_up, &y->down, a->gate_up, a->down, k->act},
+                      shared = {&y->shared_gate_up, &y->shared_down, a->shared_gate_up, a->shared_down, k->act};
+    if (k->post_norms) {
+        normed_half(p, layer, a);
+        return;
+    }
     norm(p, y->ffn_norm, y->ffn_norm_bias, f->normed, y->router.w ? f->exact : NULL);
-    if (y->gate_up.w) feed_forward(p, &y->gate_up, a->gate_up, &y->down, a->down);
-    if (y->shared_gate_up.w) feed_forward(p, &y->shared_gate_up, a->shared_gate_up, &y->shared_down, a->shared_down);
-    if (y->router.w) experts(p, layer, a->router);
+    if (y->gate_up.w) feed_forward(p, &dense, true, f->x);
+    if (y->shared_gate_up.w) feed_forward(p, &shared, true, f->x);
+    if (y->router.w) experts(p, layer, a->router, true, f->x);
 }
 
-static um_cu_head head_of(um_forward *f) {
+/* Mixes blends into the embeddings of canvases: x = norm(x + down(act(gate n) * up n)) with n = norm(blend). Other
+ * tokens have n = 0, which adds 0. */
+static void condition(launch *p) {
+    um_forward *f = p->f;
+    const um_conditioning *c = &f->net->conditioning;
+    const gated_layer l = {&c->gate_up, &c->down, NULL, NULL, c->act};
+    if (!c->n_ff || !p->sizes.canvas) return;
+    p->part = "condition";
+    um_cu_blend_norm(&p->b, f->blend, c->norm->data, f->net->norm_eps, f->net->hidden, f->d->dtype, f->normed, p->s);
+    check(p, "blend_norm");
+    feed_forward(p, &l, true, f->x);
+    um_cu_canvas_norm(&p->b, f->net->ones->data, f->net->norm_eps, f->net->hidden, f->x, p->s);
+    check(p, "canvas_norm");
+    p->part = NULL;
+}
+
+static void mark_head(void *arg, const char *part) {
+    const launch *p = (const launch *)arg;
+    um_cu_mark(p->f, part, p->sizes.n_rows);
+}
+
+static um_cu_head head_of(launch *p) {
+    um_forward *f = p->f;
     return {.w = &f->net->head->m,
             .hidden = f->hidden,
             .saved = f->saved,
             .hidden_size = f->net->hidden,
             .vocab = f->net->vocab,
             .scale = f->net->logit_scale,
+            .cap = f->net->logit_cap,
+            .embed = &f->net->embed->m,
+            .embed_scale = f->net->embed_scale,
+            .blend = p->sizes.canvas ? f->blend : NULL,
             .mixed = f->mixed,
             .scratch = f->head_scratch,
+            .mark = mark_head,
+            .mark_arg = p,
             .answer = f->answer_mapped,
             .top = f->top_mapped};
 }
@@ -206,6 +292,7 @@ static um_status start_body(launch *p) {
     if (p->sizes.n_tokens) {
         um_cu_embed(&p->b, &n->embed->m, n->embed_scale, f->x, p->s);
         check(p, "embed");
+        condition(p);
         for (int32_t layer = 0; layer < n->n_layers && !p->status; layer++) {
             attention_half(p, layer);
             feed_forward_half(p, layer);
@@ -213,7 +300,7 @@ static um_status start_body(launch *p) {
         norm(p, n->final_norm, n->final_norm_bias, NULL, f->hidden);
     }
     if (p->sizes.n_rows && !p->status) {
-        const um_cu_head head = head_of(f);
+        const um_cu_head head = head_of(p);
         p->status = um_cu_head_answer(&p->b, &head, f->products, p->s);
         if (p->status) um_fail(p->err, p->status, "head: cuBLASLt refused the product");
         check(p, "head");
@@ -226,7 +313,7 @@ static um_status start_end(launch *p) {
     um_forward *f = p->f;
     const um_message_header *h = (const um_message_header *)f->packed;
     if (h->n_whole) {
-        const um_cu_head head = head_of(f);
+        const um_cu_head head = head_of(p);
         p->status = um_cu_head_answer_whole(&p->b, &head, f->products, h->n_whole, p->s);
         if (p->status) um_fail(p->err, p->status, "head: cuBLASLt refused the product");
         check(p, "head_whole");
@@ -253,10 +340,11 @@ int32_t um_cu_pieces(const um_forward *f, int32_t end) {
 
 static launch launch_of(um_forward *f, const um_batch *b, um_message_capacity *capacity, um_err *err) {
     launch p = {.f = f, .s = f->d->stream, .err = err};
-    um_cu_sizes needed = {b->n_tokens, um_message_tiles(b, f->limits.tile_tokens), b->n_rows, 1, false};
+    um_cu_sizes needed = {b->n_tokens, um_message_tiles(b, f->limits.tile_tokens), b->n_rows, 1, false, false};
     for (int32_t i = 0; i < b->n_spans; i++) {
         p.selects |= b->span[i].select != NULL;
         needed.adapts |= b->span[i].adapter >= 0;
+        needed.canvas |= b->span[i].canvas;
         needed.n_pieces = UM_MAX(needed.n_pieces, um_cu_pieces(f, b->span[i].keys.end));
     }
     p.sizes = um_cu_pad(&f->limits, &needed);
@@ -338,5 +426,6 @@ um_status um_cu_wait(um_forward *f, um_err *err) {
 
 void um_cu_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n) {
     cudaSetDevice(f->d->number);
-    um_cu_kv_copy(&f->kv, from, to, n, f->d->stream);
+    for (int32_t i = 0; i < f->net->n_kv; i++)
+        if (!um_cu_is_near(f, i)) um_cu_kv_copy(&f->kv[i], from, to, n, f->d->stream);
 }

@@ -46,9 +46,10 @@ struct um_forward {
     um_device *d;
     const um_network *net;
     um_forward_config c;
-    um_cu_kv kv;
-    size_t scratch_kv; /* bytes of the scratch pages in kv */
-    size_t workspace;  /* bytes of everything below that lies on the device */
+    um_cu_kv kv[UM_LAYER_KINDS_MAX]; /* [n_kv] */
+    int32_t *kv_layer;               /* [n_layers] number of each layer in its KV cache */
+    size_t scratch_kv;               /* bytes of the scratch pages in kv */
+    size_t workspace;                /* bytes of everything below that lies on the device */
     um_cu_products *products;
     void *products_workspace;
     um_cu_adapters *adapters; /* [n_layers]; NULL without adapters */
@@ -61,6 +62,8 @@ struct um_forward {
     void *gate_up, *gated; /* [T, 2 * widest ff], [T, widest ff] operands */
     float *routed;         /* [T, E] */
     float *low;            /* [T, rank_max] */
+    float *branch[2];      /* [T, H] results of attention and feed-forward layers before their norms; NULL: not used */
+    float *blend;          /* [n_blends, H] blends of embeddings for later passes; NULL: there are none */
     float *hidden, *saved; /* [T, H], [n_saved, H] after the final norm */
     void *mixed;           /* [rows, H] operand of the head */
     void *head_scratch, *moe_scratch, *select_scratch;
@@ -93,6 +96,10 @@ struct um_forward {
     um_cu_marks *marks;    /* NULL without a profile */
     const um_batch *batch; /* the submitted pass, until um_cu_wait */
 };
+
+/* ---- Memory (memory.cu) ---- */
+/* Returns whether a KV cache has pages of its own, because its layers have a window. */
+bool um_cu_is_near(const um_forward *f, int32_t kv);
 
 /* ---- Sizes and graphs (graph.cu) ---- */
 um_message_capacity um_cu_room(const um_forward *f, const um_cu_sizes *sizes);

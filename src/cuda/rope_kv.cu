@@ -2,7 +2,7 @@
 #include "cuda/kv.cuh"
 #include "cuda/mma.cuh"
 
-enum { WARP = 32, WARPS = 4, DIM_MAX = 256 };
+enum { WARP = 32, WARPS = 4, DIM_MAX = UM_CU_HEAD_DIM_MAX };
 
 /* ---- Copies of pages --------------------------------------------------------------------------------------------- */
 
@@ -120,13 +120,13 @@ template <typename T> static __global__ void rope_kv(const um_cu_batch b, const 
     const int32_t t = blockIdx.x, h = (int32_t)blockIdx.y * WARPS + warp;
     if (h >= n_all) return;
     const bool query = h < a.n_heads, value = h >= a.n_heads + a.n_kv_heads;
-    const int32_t slot = b.slot[t];
+    const int32_t slot = a.near ? b.near_slot[t] : b.slot[t];
     if (!query && slot < 0) return;
     T *row = (T *)a.qkv + (size_t)t * n_all * d + (size_t)h * d;
     float *x = buffer[warp];
     for (int32_t i = lane * 4; i < d; i += WARP * 4) store_four(x + i, load_four(row + i));
     __syncwarp();
-    const float *norm = query ? a.q_norm : value ? nullptr : a.k_norm;
+    const float *norm = query ? a.q_norm : value ? a.v_norm : a.k_norm;
     if (norm) norm_head(x, norm, a.eps, d, lane);
     if (a.clip > 0) {
         for (int32_t i = lane; i < d; i += WARP) x[i] = fminf(fmaxf(x[i], -a.clip), a.clip);
@@ -191,7 +191,8 @@ static __global__ void rope_kv_128(const um_cu_batch b, const rope r) {
     const int lane = threadIdx.x % WARP;
     const int32_t n_all = a.n_heads + 2 * a.n_kv_heads, n_rotated = a.n_heads + a.n_kv_heads, t = blockIdx.x;
     const int32_t first = ((int32_t)blockIdx.y * WARPS + (int32_t)threadIdx.x / WARP) * EACH;
-    const int32_t slot = b.slot[t], n = slot < 0 ? a.n_heads : n_all; /* heads that have a place to go */
+    const int32_t slot = a.near ? b.near_slot[t] : b.slot[t],
+                  n = slot < 0 ? a.n_heads : n_all; /* heads that have a place to go */
     const size_t at = (size_t)b.pos[t] * HALF + 2 * lane;
     const float2 cos = *(const float2 *)(a.cos + at), sin = *(const float2 *)(a.sin + at);
     const float by = a.query ? a.query[b.pos[t]] : 1;
@@ -205,7 +206,7 @@ static __global__ void rope_kv_128(const um_cu_batch b, const rope r) {
     for (int i = 0; i < EACH; i++) {
         const int32_t h = first + i;
         if (h >= n) return;
-        const float *norm = h < a.n_heads ? a.q_norm : h < n_rotated ? a.k_norm : NULL;
+        const float *norm = h < a.n_heads ? a.q_norm : h < n_rotated ? a.k_norm : a.v_norm;
         if (norm) norm_quad(x[i], norm, a.eps, lane);
         if (a.clip > 0) clip_two(x[i].low, a.clip), clip_two(x[i].high, a.clip);
         if (h < n_rotated) {

@@ -52,8 +52,8 @@ static __device__ void token_scores(const um_expert_route &r, const float *z, co
                                     float *choice, int lane) {
     const int E = r.n_experts;
     if (r.score == UM_SCORE_SOFTMAX) {
-        const float max = softmax_max(z, E, lane);
-        for (int e = lane; e < E; e += 32) score[e] = expf(z[e] - max);
+        const float max = softmax_max(z, E, lane), by = r.sharpness == 0 ? 1 : r.sharpness;
+        for (int e = lane; e < E; e += 32) score[e] = expf((z[e] - max) * by);
         __syncwarp();
         float sum = 0; /* in the order of the experts */
 #pragma unroll 8
@@ -147,8 +147,8 @@ static __device__ void limit_to_groups(const um_expert_route &r, float *choice, 
 }
 
 /* Writes the experts whose key is 0 in ascending order, and their weights. list is scratch [top_k]. */
-static __device__ void write_experts(const um_expert_route &r, const uint32_t *key, const float *score, float *list,
-                                     int32_t *expert, float *weight, int lane) {
+static __device__ void write_experts(const um_expert_route &r, const uint32_t *key, const float *score,
+                                     const float *expert_scale, float *list, int32_t *expert, float *weight, int lane) {
     int n = 0;
     for (int from = 0; from < r.n_experts; from += 32) {
         const int e = from + lane;
@@ -164,11 +164,14 @@ static __device__ void write_experts(const um_expert_route &r, const uint32_t *k
     __syncwarp();
     float sum = 0;
     for (int k = 0; k < r.top_k; k++) sum += list[k];
-    for (int k = lane; k < r.top_k; k += 32) weight[k] = (r.normalize ? list[k] / (sum + 1e-20f) : list[k]) * r.scale;
+    for (int k = lane; k < r.top_k; k += 32) {
+        const float by = expert_scale ? expert_scale[expert[k]] : 1;
+        weight[k] = (r.normalize ? list[k] / (sum + 1e-20f) : list[k]) * r.scale * by;
+    }
 }
 
 static __global__ void route_kernel(um_cu_batch b, um_expert_route r, const float *logits, const float *bias,
-                                    um_cu_routes out) {
+                                    const float *expert_scale, um_cu_routes out) {
     um_cu_let_next_start();
     um_cu_wait_for_previous();
     extern __shared__ float shared[];
@@ -187,7 +190,8 @@ static __global__ void route_kernel(um_cu_batch b, um_expert_route r, const floa
     for (int e = lane; e < E; e += 32) key[e] = order_of(choice[e]);
     __syncwarp();
     take_largest(key, E, r.top_k, lane);
-    write_experts(r, key, score, extra, out.expert + (size_t)t * r.top_k, out.weight + (size_t)t * r.top_k, lane);
+    const size_t pair = (size_t)t * r.top_k;
+    write_experts(r, key, score, expert_scale, extra, out.expert + pair, out.weight + pair, lane);
 }
 
 /* ---- Lists ------------------------------------------------------------------------------------------------------- */
@@ -227,12 +231,13 @@ static __global__ void __launch_bounds__(LIST_WARPS * 32)
 }
 
 void um_cu_route(const um_cu_batch *b, const um_expert_route *r, const float *logits, const float *bias,
-                 const um_cu_routes *out, cudaStream_t s) {
+                 const float *expert_scale, const um_cu_routes *out, cudaStream_t s) {
     const int T = b->capacity.n_tokens, warp_bytes = 3 * (int)sizeof(float) * r->n_experts;
     const int n_warps = UM_MAX(1, UM_MIN(WARPS_MAX, (48 << 10) / warp_bytes));
     const size_t bytes = (size_t)n_warps * warp_bytes;
     if (r->capacity) um_cu_start(pool_kernel, dim3(T), dim3(n_warps * 32), bytes, s, *b, *r, logits, bias, out->pool);
-    um_cu_start(route_kernel, dim3(UM_CEIL_DIV(T, n_warps)), dim3(n_warps * 32), bytes, s, *b, *r, logits, bias, *out);
+    um_cu_start(route_kernel, dim3(UM_CEIL_DIV(T, n_warps)), dim3(n_warps * 32), bytes, s, *b, *r, logits, bias,
+                expert_scale, *out);
     um_cu_start(list_kernel, dim3(r->n_experts), dim3(LIST_WARPS * 32), 0, s, *b, r->top_k, out->expert, out->count,
                 out->pair);
 }

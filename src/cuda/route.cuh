@@ -13,9 +13,9 @@ typedef struct um_cu_routes {
     int32_t *pair;   /* [E, T] pairs of each expert in ascending order */
 } um_cu_routes;
 
-/* Routes the tokens of the batch. Padding gets no pairs, and its elements of expert and weight stay undefined. T is
- * capacity.n_tokens. Starts its kernels on s. */
+/* Routes the tokens of the batch. expert_scale: [E] factors of the experts' weights; NULL: 1. Padding gets no pairs,
+ * and its elements of expert and weight stay undefined. T is capacity.n_tokens. Starts its kernels on s. */
 void um_cu_route(const um_cu_batch *b, const um_expert_route *r, const float *logits, const float *bias,
-                 const um_cu_routes *out, cudaStream_t s);
+                 const float *expert_scale, const um_cu_routes *out, cudaStream_t s);
 
 #endif

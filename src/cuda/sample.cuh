@@ -108,6 +108,19 @@ static __device__ void apply_edits(const um_cu_batch &b, const um_message_row &r
     __syncthreads();
 }
 
+/* Brings the logits of the SUBTILE ids from `first` on to shared memory: scaled, capped and edited, and minus infinity
+ * beyond the vocabulary. All threads of the block call it. */
+static __device__ void load_logits(const um_cu_batch &b, const um_message_row &r, const float *from, float scale,
+                                   float cap, int32_t first, int32_t vocab, float *z) {
+    for (int i = threadIdx.x; i < SUBTILE; i += blockDim.x) {
+        float v = first + i < vocab ? __fmul_rn(scale, from[i]) : -INFINITY;
+        if (cap > 0 && first + i < vocab) v = __fmul_rn(cap, tanhf(__fdiv_rn(v, cap)));
+        z[i] = v;
+    }
+    __syncthreads();
+    if (r.n_edit || r.n_own || r.allow >= 0) apply_edits(b, r, first, min(SUBTILE, vocab - first), z);
+}
+
 /* ---- Reductions over a block of threads, in a fixed order ---- */
 
 static constexpr int WARP_SIZE = 32, BLOCK_WARPS_MAX = 32;

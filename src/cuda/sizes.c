@@ -44,7 +44,8 @@ um_cu_sizes um_cu_pad(const um_cu_limits *l, const um_cu_sizes *needed) {
                          .n_tiles = padded_tiles(l, needed->n_tiles, n_tokens),
                          .n_rows = padded_rows(l, needed->n_rows, n_tokens),
                          .n_pieces = power_of_two(needed->n_pieces),
-                         .adapts = needed->adapts};
+                         .adapts = needed->adapts,
+                         .canvas = needed->canvas};
 }
 
 int32_t um_cu_tiles_of(int32_t n_tokens, int32_t n_spans, int32_t tile_tokens) {

@@ -15,6 +15,7 @@ typedef struct um_cu_sizes {
     int32_t n_tokens, n_tiles, n_rows;
     int32_t n_pieces; /* pieces of the keys that attention reads, of the span with most of them */
     bool adapts;      /* spans use adapters */
+    bool canvas;      /* spans are canvases */
 } um_cu_sizes;
 
 /* The largest sizes of a pass, and the most tokens of a tile. */

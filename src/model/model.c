@@ -77,11 +77,6 @@ static um_status choose_devices(um_model *m, const um_config *c, um_err *err) {
     m->devices = list;
     m->backend = m->devices.backend;
     if (!um_backend_is_host(m->backend)) {
-        const char *special = um_network_special(&m->net);
-        if (special)
-            return um_fail_param(err, UM_EUNSUPPORTED, "device",
-                                 "%s can't run the family %s: it has %s; use device cpu", c->device,
-                                 m->arch.family->name, special);
         if (um_is_quantized(m->weight_type) && !m->has_own_types)
             return um_fail_param(err, UM_EUNSUPPORTED, "quantization", "%s needs device cpu, found %s", c->quantization,
                                  c->device);

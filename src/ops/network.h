@@ -99,19 +99,6 @@ typedef struct um_network {
     int32_t rank_max;   /* largest um_low_rank.rank; 0 without adapters */
 } um_network;
 
-/* Returns what of a network only the host backend can run, or NULL. */
-static inline const char *um_network_special(const um_network *n) {
-    if (n->n_kv > 1) return "layers with different keys and values";
-    if (n->conditioning.n_ff) return "conditioning on its own predictions";
-    if (n->logit_cap > 0) return "capped logits";
-    if (n->route.sharpness != 0) return "normed inputs of routers";
-    for (int32_t i = 0; i < n->n_kinds; i++) {
-        const um_layer_kind *k = &n->kind[i];
-        if (k->window || k->v_norm || k->post_norms || k->act != UM_ACT_SILU) return "layers of this kind";
-    }
-    return NULL;
-}
-
 /* Returns the kind of a layer. */
 static inline const um_layer_kind *um_kind_of(const um_network *n, int32_t layer) {
     return &n->kind[n->layer[layer].kind];

@@ -126,7 +126,7 @@ um_dev *check_ref(check *c, um_dtype type) {
     config.dtype = type;
     config.max_tokens = config.max_rows = 16384;
     config.max_in = 32768;
-    config.max_head_dim = 256;
+    config.max_head_dim = 512;
     config.max_heads = 128;
     config.max_vocab = 262144;
     config.max_hidden = 16384;
@@ -155,6 +155,7 @@ um_cu_batch check_batch(check *c, const um_batch *b, const um_message_capacity *
     out.id = (const int32_t *)(d + l.id);
     out.pos = (const int32_t *)(d + l.pos);
     out.slot = (const int32_t *)(d + l.slot);
+    out.near_slot = (const int32_t *)(d + l.near_slot);
     out.seen_end = (const int32_t *)(d + l.seen_end);
     out.span_of = (const int32_t *)(d + l.span_of);
     out.soft = (const int32_t *)(d + l.soft);
@@ -275,9 +276,9 @@ static double read_rate(check *c) {
 
 /* ---- The program ------------------------------------------------------------------------------------------------- */
 
-static const check_list *const lists[] = {&embed_checks,     &norm_checks,     &product_checks,
-                                          &stream_checks,    &low_rank_checks, &kv_checks,
-                                          &attention_checks, &select_checks,   &moe_checks};
+static const check_list *const lists[] = {&embed_checks,    &norm_checks, &product_checks,   &stream_checks,
+                                          &low_rank_checks, &kv_checks,   &attention_checks, &select_checks,
+                                          &moe_checks,      &head_checks};
 
 /* Which cases run: those whose name contains `only` and none of the words in `skip`. */
 typedef struct choice {

@@ -1,10 +1,12 @@
 /* Checks of attention against the reference: page tables in random order, holes, rules of visibility, scratch pages,
  * shared KV heads, types of keys; on Hopper GPUs with and without the kernels of attention_stream.cu. A query gets the
  * same bits alone, in its span, and among other spans, and for any number of pieces and size of scratch. Slots that no
- * query reads are NaN. */
+ * query reads are NaN. Layers with a window have page tables of their own, whose pages before the window are -1; every
+ * second span is a canvas there. */
 #include "check_pages.cuh"
 
 enum { HEADS, KV_HEADS, DIM, PAGE, KV_TYPE, LAYOUT, SET, SCRATCH }; /* meaning of check_case.n */
+enum { WINDOW = SCRATCH };                                          /* of run_window */
 enum { LAYERS = 2, LAYER = 0, SPANS_MAX = 8, BLOCK = 8, TIMED_SPANS_MAX = 64 };
 typedef enum { SEE_NOTHING = UM_SEE_BLOCK_CAUSAL + 1 } see_nothing; /* a rule of these checks */
 
@@ -37,6 +39,7 @@ enum { TINY, MIDDLING, LENGTHY };
 typedef struct attention_data {
     check_pages pages;
     um_span span[TIMED_SPANS_MAX];
+    int32_t first[TIMED_SPANS_MAX]; /* first key that a token of the span sees in a layer with a window */
     um_batch batch;
     um_cu_attention a;
     int32_t room_tokens; /* rows of qkv and of the output, with padding */
@@ -48,6 +51,24 @@ static int32_t bound_of(const given *g, int32_t token) {
     const um_visibility rule = {(um_see)g->rule, BLOCK, g->keys.end - g->n, 0};
     if (g->rule == (int32_t)SEE_NOTHING) return token % 2 ? g->keys.start : 0;
     return um_visible_end(rule, vis);
+}
+
+/* Makes every second span a canvas, and gives all spans the page tables of layers with a window. */
+static void add_window(check *c, attention_data *d, int32_t window) {
+    const um_batch *b = &d->batch;
+    const int32_t S = d->pages.shape.page_size;
+    for (int32_t i = 0; i < b->n_spans; i++) {
+        um_span *s = &d->span[i];
+        int32_t *near = check_pages_table(c, &d->pages, s->keys.end, false);
+        s->canvas = i % 2;
+        s->start = s->keys.end - s->n;
+        s->near_page = near;
+        d->first[i] = s->keys.end;
+        for (int32_t t = s->first; t < s->first + s->n; t++)
+            d->first[i] = UM_MIN(d->first[i], um_seen_start(s, window, b->seen_end[t]));
+        for (int32_t page = 0; page < d->first[i] / S; page++) near[page] = -1;
+    }
+    d->a.window = window;
 }
 
 /* Lists the spans and tokens of the batch. */
@@ -106,8 +127,13 @@ static attention_data *new_data(check *c, const check_case *k, const given *set,
     d->pages = check_pages_new(c, &shape, ref);
     new_batch(c, d, set, n_set, k->n[SCRATCH]);
     d->room_tokens = d->batch.n_tokens + 5;
-    d->a = {LAYER, k->n[HEADS], k->n[KV_HEADS], k->n[DIM], NULL, k->type, NULL, 1 / sqrtf((float)k->n[DIM]), 1, NULL,
-            0};
+    d->a = {};
+    d->a.layer = LAYER;
+    d->a.n_heads = k->n[HEADS];
+    d->a.n_kv_heads = k->n[KV_HEADS];
+    d->a.head_dim = k->n[DIM];
+    d->a.type = k->type;
+    d->a.scale = 1 / sqrtf((float)k->n[DIM]);
     d->a.n_pieces = pieces_of(d);
     new_queries(c, d);
     return d;
@@ -130,7 +156,8 @@ static void call_attention(void *arg) {
 typedef enum { PLAIN, MORE_PIECES, NO_SCRATCH, LITTLE_SCRATCH } way;
 
 static attention_call new_call(check *c, const attention_data *d, const um_batch *b, um_cu_attention a, way how) {
-    const int32_t tile = um_cu_tile_tokens(a.n_heads, a.n_kv_heads, a.head_dim, a.type);
+    const um_cu_heads heads = {a.n_heads, a.n_kv_heads, a.head_dim, a.window, d->pages.shape.type};
+    const int32_t tile = um_cu_tile_tokens(&heads, 1, a.type);
     const int32_t n_tiles = um_message_tiles(b, tile) + 3, large = 128;
     const um_message_capacity capacity = {b->n_tokens + 5,         b->n_spans + 2, n_tiles, 1, tile, 0, 1000,
                                           d->pages.shape.page_size};
@@ -187,7 +214,7 @@ static const float *reference_of(check *c, const check_case *k, const attention_
     float *out = (float *)check_host(c, (size_t)b->n_tokens * a->n_heads * a->head_dim * sizeof(float));
     const um_attention r = {
         a->layer, a->n_heads, a->n_kv_heads, a->head_dim, k->n[PAGE], (a->n_heads + 2 * a->n_kv_heads) * a->head_dim,
-        d->qkv,   out,        a->scale,      0,           b};
+        d->qkv,   out,        a->scale,      a->window,   b};
     um_ref_attention(check_ref(c, k->type), d->pages.ref, &r);
     return out;
 }
@@ -220,22 +247,34 @@ static void compare(check *c, const check_case *k, const attention_data *d, cons
     compare_parts(c, d, all);
 }
 
-static void run_attention(check *c, const check_case *k) {
+/* Runs a case whose layer has a window, unless it is 0. */
+static void run_set(check *c, const check_case *k, int32_t window) {
     const given *set = sets[k->n[SET]].span;
     int64_t n_slots = 0;
-    for (int i = 0; i < sets[k->n[SET]].n; i++) n_slots += set[i].keys.end + k->n[PAGE];
+    for (int i = 0; i < sets[k->n[SET]].n; i++) n_slots += 2 * (set[i].keys.end + k->n[PAGE]);
     attention_data *d = new_data(c, k, set, sets[k->n[SET]].n, n_slots, true);
+    if (window) add_window(c, d, window);
     for (int32_t i = 0; i < d->batch.n_spans; i++) {
         um_range part[2];
         const um_span *s = &d->span[i];
         const int n = um_range_without(s->keys, s->hole, part);
-        for (int p = 0; p < n; p++) check_pages_fill_random(c, &d->pages, LAYER, s->page, part[p].start, part[p].end);
+        for (int p = 0; p < n; p++)
+            check_pages_fill_random(c, &d->pages, LAYER, um_span_page(s, window), UM_MAX(part[p].start, d->first[i]),
+                                    UM_MAX(part[p].end, d->first[i]));
     }
     const float *want = reference_of(c, k, d, &d->batch);
     compare(c, k, d, want);
     d->a.stream = um_cu_attend_stream_exists();
     if (d->a.stream) compare(c, k, d, want);
     check_pages_free(&d->pages);
+}
+
+static void run_attention(check *c, const check_case *k) { run_set(c, k, 0); }
+
+static void run_window(check *c, const check_case *k) {
+    check_case shape = *k;
+    shape.n[SCRATCH] = 0;
+    run_set(c, &shape, k->n[WINDOW]);
 }
 
 /* ---- Times ------------------------------------------------------------------------------------------------------- */
@@ -313,6 +352,24 @@ static const check_case cases[] = {
     {"attention bf16, 8/2 heads, d 128, 2100 keys", run_attention, {8, 2, 128, 32, UM_BF16, U, LENGTHY}, UM_BF16},
     {"attention bf16, 4/4 heads, d 128, 2100 keys", run_attention, {4, 4, 128, 256, UM_BF16, D, LENGTHY}, UM_BF16},
     {"attention bf16, 4/1 heads, d 256", run_attention, {4, 1, 256, 32, UM_BF16, U, MIDDLING}, UM_BF16},
+    {"attention fp32, 4/2 heads, d 512", run_attention, {4, 2, 512, 32, UM_F32, U, MIDDLING}, UM_F32},
+    {"attention bf16, 16/2 heads, d 512", run_attention, {16, 2, 512, 32, UM_BF16, U, MIDDLING}, UM_BF16},
+    {"attention fp32, 4/4 heads, d 16, window 7", run_window, {4, 4, 16, 4, UM_F32, U, TINY, 7}, UM_F32},
+    {"attention fp32, 4/2 heads, d 256, window 100", run_window, {4, 2, 256, 32, UM_F32, U, MIDDLING, 100}, UM_F32},
+    {"attention bf16, 2/2 heads, d 256, window 5", run_window, {2, 2, 256, 4, UM_BF16, D, TINY, 5}, UM_BF16},
+    {"attention bf16, 40/1 heads, d 512, window 40", run_window, {40, 1, 512, 16, UM_BF16, U, MIDDLING, 40}, UM_BF16},
+    {"attention bf16, 8/1 heads, d 512, scratch pages", run_attention, {8, 1, 512, 5, UM_BF16, D, TINY, 1}, UM_BF16},
+    {"attention bf16, 4/2 heads, d 512, 2100 keys", run_attention, {4, 2, 512, 32, UM_BF16, U, LENGTHY}, UM_BF16},
+    {"attention bf16, 2/1 heads, d 512, 8-bit KV", run_attention, {2, 1, 512, 32, UM_F8, U, TINY}, UM_BF16},
+    {"attention bf16, 4/2 heads, d 32, window 40", run_window, {4, 2, 32, 8, UM_BF16, D, MIDDLING, 40}, UM_BF16},
+    {"attention bf16, 16/8 heads, d 256, window 1024",
+     run_window,
+     {16, 8, 256, 32, UM_BF16, U, LENGTHY, 1024},
+     UM_BF16},
+    {"attention bf16, 4/2 heads, d 256, window 900, 8-bit KV",
+     run_window,
+     {4, 2, 256, 32, UM_F8, U, LENGTHY, 900},
+     UM_BF16},
     {"attention bf16, 4/4 heads, d 40", run_attention, {4, 4, 40, 32, UM_BF16, U, TINY}, UM_BF16},
     {"attention bf16, 4/4 heads, d 128, fp32 KV", run_attention, {4, 4, 128, 32, UM_F32, U, MIDDLING}, UM_BF16},
     {"attention bf16, 4/4 heads, d 128, 8-bit KV", run_attention, {4, 4, 128, 32, UM_F8, U, MIDDLING, 1}, UM_BF16},
@@ -334,6 +391,14 @@ static const check_case cases[] = {
     {"attention bf16, 32/32 heads, 16 x 544, 8-bit KV",
      run_attention_time,
      {32, 32, 128, 32, UM_F8, 32, 16, 544},
+     UM_BF16},
+    {"attention bf16, 16/8 heads, d 256, 1 x 1280 of 256",
+     run_attention_time,
+     {16, 8, 256, 32, UM_BF16, 256, 1, 1280},
+     UM_BF16},
+    {"attention bf16, 16/2 heads, d 512, 1 x 8192 of 256",
+     run_attention_time,
+     {16, 2, 512, 32, UM_BF16, 256, 1, 8192},
      UM_BF16},
     {"attention fp32, 32/32 heads, 1 x 544", run_attention_time, {32, 32, 128, 32, UM_F32, 32, 1, 544}, UM_F32},
 };

@@ -132,7 +132,7 @@ float *check_pages_of_device(check *c, const check_pages *p, int32_t layer, int3
 /* ---- Norm, rotation and writes ----------------------------------------------------------------------------------- */
 
 enum { HEADS, KV_HEADS, DIM, ROPE_DIM, PAGE, KV_TYPE, LAYOUT, EXTRAS }; /* meaning of check_case.n */
-enum { NORM = 1, CLIP = 2, QUERY = 4 };                                 /* EXTRAS */
+enum { NORM = 1, CLIP = 2, QUERY = 4, VALUE = 8, NEAR = 16 };           /* EXTRAS */
 enum { LAYERS = 3, TOKENS = 37, ROOM = 41, POSITIONS = 100 };
 
 static double kv_tolerance(um_dtype type) { return type == UM_F8 ? 1e-2 : type == UM_BF16 ? 1e-3 : 2e-6; }
@@ -182,7 +182,12 @@ static void compare_queries(check *c, const check_case *k, const float *want, co
     }
 }
 
-/* Compares the written slots. Values are not rotated, so they are equal. */
+/* Returns whether keys or values are stored as they are given. */
+static bool is_exact(const check_case *k, bool value) {
+    return value ? !(k->n[EXTRAS] & VALUE) : !(k->n[ROPE_DIM] || k->n[EXTRAS] & NORM);
+}
+
+/* Compares the written slots. */
 static void compare_slots(check *c, const check_case *k, const check_pages *p, int32_t layer, const int32_t *slot) {
     const size_t width = (size_t)k->n[KV_HEADS] * (size_t)k->n[DIM];
     int32_t n = 0, *written = (int32_t *)check_host(c, TOKENS * sizeof(int32_t));
@@ -192,7 +197,18 @@ static void compare_slots(check *c, const check_case *k, const check_pages *p, i
                 *want = check_pages_of_ref(c, p, layer, n, written);
     for (int32_t i = 0; i < 2 * n; i++)
         check_close(c, i % 2 ? "values" : "keys", got + (size_t)i * width, want + (size_t)i * width, width,
-                    i % 2 || !(k->n[ROPE_DIM] || k->n[EXTRAS] & NORM) ? 0 : kv_tolerance(p->shape.type));
+                    is_exact(k, i % 2) ? 0 : kv_tolerance(p->shape.type));
+}
+
+static um_cu_rope rope_of(const check_case *k) {
+    um_cu_rope a = {};
+    a.n_heads = k->n[HEADS];
+    a.n_kv_heads = k->n[KV_HEADS];
+    a.head_dim = k->n[DIM];
+    a.rope_dim = k->n[ROPE_DIM];
+    a.type = k->type;
+    a.eps = 1e-6f;
+    return a;
 }
 
 static void run_rope(check *c, const check_case *k) {
@@ -202,18 +218,22 @@ static void run_rope(check *c, const check_case *k) {
     check_pages p = check_pages_new(c, &shape, true);
     int32_t slot[TOKENS], pos[TOKENS];
     new_slots(c, &p, slot, pos);
-    float *q_norm = check_floats(c, (size_t)d), *k_norm = check_floats(c, (size_t)d);
+    float *q_norm = check_floats(c, (size_t)d), *k_norm = check_floats(c, (size_t)d),
+          *v_norm = check_floats(c, (size_t)d);
     float *cosines = check_floats(c, table), *sines = check_floats(c, table), *qkv = NULL;
     float *factors = check_floats(c, POSITIONS);
     rope_call r = {};
     r.b = batch_of_slots(c, &shape, TOKENS, ROOM, slot, pos);
-    r.a = {0,    H,    KV,  d, k->n[ROPE_DIM], NULL, k->type, NULL, NULL, 1e-6f, k->n[EXTRAS] & CLIP ? 0.75f : 0,
-           NULL, NULL, NULL};
+    if (k->n[EXTRAS] & NEAR) r.b.near_slot = r.b.slot, r.b.slot = NULL;
+    r.a = rope_of(k);
+    r.a.clip = k->n[EXTRAS] & CLIP ? 0.75f : 0;
+    r.a.near = k->n[EXTRAS] & NEAR;
     if (k->n[EXTRAS] & QUERY) r.a.query = (float *)check_upload(c, factors, POSITIONS * sizeof(float));
     if (k->n[EXTRAS] & NORM) {
         r.a.q_norm = (float *)check_upload(c, q_norm, (size_t)d * sizeof(float));
         r.a.k_norm = (float *)check_upload(c, k_norm, (size_t)d * sizeof(float));
     }
+    if (k->n[EXTRAS] & VALUE) r.a.v_norm = (float *)check_upload(c, v_norm, (size_t)d * sizeof(float));
     r.a.cos = (float *)check_upload(c, cosines, table * sizeof(float));
     r.a.sin = (float *)check_upload(c, sines, table * sizeof(float));
     r.kv = p.device;
@@ -234,7 +254,7 @@ static void run_rope(check *c, const check_case *k) {
                                  qkv,
                                  r.a.q_norm ? q_norm : NULL,
                                  r.a.k_norm ? k_norm : NULL,
-                                 NULL,
+                                 r.a.v_norm ? v_norm : NULL,
                                  r.a.eps,
                                  r.a.clip,
                                  cosines,
@@ -266,7 +286,7 @@ static void run_rope_time(check *c, const check_case *k) {
     const size_t table = (size_t)T * (size_t)k->n[ROPE_DIM] / 2;
     rope_call r = {};
     r.b = batch_of_slots(c, &shape, T, T, slot, pos);
-    r.a = {0, H, KV, d, k->n[ROPE_DIM], NULL, k->type, NULL, NULL, 1e-6f, 0, NULL, NULL, NULL};
+    r.a = rope_of(k);
     r.a.qkv = check_operand(c, check_floats(c, all), all, k->type);
     r.a.cos = (float *)check_upload(c, check_floats(c, table), table * sizeof(float));
     r.a.sin = (float *)check_upload(c, check_floats(c, table), table * sizeof(float));
@@ -384,6 +404,12 @@ static const check_case cases[] = {
      {8, 2, 128, 128, 8, UM_BF16, UM_KV_UNIFIED, QUERY},
      UM_BF16},
     {"rope_kv bf16, d 128 whole, 3/1 heads", run_rope, {3, 1, 128, 128, 64, UM_BF16, UM_KV_UNIFIED, NORM}, UM_BF16},
+    {"rope_kv fp32, d 512, all norms, window", run_rope, {4, 2, 512, 512, 32, UM_F32, UM_KV_UNIFIED, 25}, UM_F32},
+    {"rope_kv bf16, d 256, all norms, window", run_rope, {4, 2, 256, 256, 32, UM_BF16, UM_KV_UNIFIED, 25}, UM_BF16},
+    {"rope_kv bf16, d 128 whole, all norms, window",
+     run_rope,
+     {8, 2, 128, 128, 32, UM_BF16, UM_KV_UNIFIED, 25},
+     UM_BF16},
     {"rope_kv bf16, d 8, fp32 KV", run_rope, {5, 5, 8, 8, 4, UM_F32, UM_KV_UNIFIED, NORM}, UM_BF16},
     {"rope_kv bf16, d 64, norm, 8-bit KV", run_rope, {8, 4, 64, 64, 32, UM_F8, UM_KV_UNIFIED, NORM}, UM_BF16},
     {"rope_kv bf16, 32/32 heads, 32 tokens", run_rope_time, {32, 32, 128, 128, 32, UM_BF16, 0, 0}, UM_BF16},

@@ -3,7 +3,15 @@
 #include "check.cuh"
 #include "ops/expert_route.h"
 
-enum { TOKENS, ROOM, HIDDEN, FF, BLOCK, ROUTE }; /* meaning of check_case.n; BLOCK: positions of a routing block */
+enum {
+    TOKENS,
+    ROOM,
+    HIDDEN,
+    FF,
+    BLOCK,
+    ROUTE,
+    GEMMA
+}; /* meaning of check_case.n; BLOCK: positions of a routing block */
 
 static const um_expert_route routes[] = {
     {4, 1, UM_SCORE_SOFTMAX, UM_BIAS_NONE, false, 1, 0, 1, 1, 0},
@@ -16,6 +24,7 @@ static const um_expert_route routes[] = {
     {256, 8, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 2.5f, 0, 1, 1, 48},
     {1, 1, UM_SCORE_SOFTMAX, UM_BIAS_NONE, false, 1, 0, 1, 1, 0},
     {300, 40, UM_SCORE_SIGMOID, UM_BIAS_NONE, true, 1, 0, 100, 30, 0},
+    {128, 8, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 0.02f, 1, 1, 0},
 };
 
 typedef struct moe_data {
@@ -23,6 +32,7 @@ typedef struct moe_data {
     int32_t n, capacity, hidden, ff, length;
     int32_t *pos, *block;         /* [n] */
     float *x, *logits, *bias, *y; /* [room, ...]; NaN for padding, but for y */
+    float *expert_scale;          /* [E] or NULL */
     um_tensor gate_up, down;      /* all experts */
     um_cu_moe a;
 } moe_data;
@@ -46,7 +56,7 @@ static int32_t *choices_of(check *c, const moe_data *d, const float *logits) {
     int32_t *expert = (int32_t *)check_host(c, pairs * sizeof(int32_t));
     float *weight = (float *)check_host(c, pairs * sizeof(float));
     float *scratch = (float *)check_host(c, um_expert_route_scratch(d->r.n_experts) * sizeof(float));
-    um_expert_route_tokens(&d->r, logits, d->bias, NULL, d->block, d->n, scratch, expert, weight);
+    um_expert_route_tokens(&d->r, logits, d->bias, d->expert_scale, d->block, d->n, scratch, expert, weight);
     return expert;
 }
 
@@ -57,7 +67,7 @@ static void draw_logits(check *c, moe_data *d) {
     for (int tries = 0; !stable && tries < 50; tries++) {
         d->logits = check_floats(c, (size_t)d->capacity * E);
         float *near = (float *)check_host(c, n * sizeof(float));
-        for (size_t i = 0; i < n; i++) d->logits[i] *= 3;
+        for (size_t i = 0; i < n; i++) d->logits[i] *= d->r.sharpness == 0 ? 3 : 3 / d->r.sharpness;
         for (size_t i = n; i < (size_t)d->capacity * E; i++) d->logits[i] = NAN;
         const int32_t *expert = choices_of(c, d, d->logits);
         stable = true;
@@ -78,6 +88,7 @@ static moe_data new_data(check *c, const check_case *k) {
     d.ff = k->n[FF];
     d.length = k->n[BLOCK];
     place_tokens(c, &d);
+    d.expert_scale = k->n[GEMMA] ? check_floats(c, (size_t)d.r.n_experts) : NULL;
     d.bias = d.r.bias == UM_BIAS_NONE ? NULL : check_floats(c, (size_t)d.r.n_experts);
     draw_logits(c, &d);
     const size_t used = (size_t)d.n * (size_t)d.hidden, all = (size_t)d.capacity * (size_t)d.hidden;
@@ -87,6 +98,10 @@ static moe_data new_data(check *c, const check_case *k) {
     for (size_t i = used; i < all; i++) d.x[i] = NAN;
     d.a.route = d.r;
     d.a.bias = d.bias ? (float *)check_upload(c, d.bias, (size_t)d.r.n_experts * sizeof(float)) : NULL;
+    d.a.expert_scale =
+        d.expert_scale ? (float *)check_upload(c, d.expert_scale, (size_t)d.r.n_experts * sizeof(float)) : NULL;
+    d.a.act = k->n[GEMMA] ? UM_ACT_GELU_TANH : UM_ACT_SILU;
+    d.a.add = !k->n[GEMMA];
     d.a.type = k->type;
     d.a.hidden = d.hidden;
     d.a.n_ff = d.ff;
@@ -187,10 +202,10 @@ static float *reference_of(check *c, const moe_data *d) {
     }
     const size_t bytes = (size_t)d->n * (size_t)d->hidden * sizeof(float);
     float *y = (float *)check_host(c, bytes);
-    memcpy(y, d->y, bytes);
-    const um_moe a = {&d->r,   d->logits, d->bias, NULL, UM_ACT_SILU, d->r.capacity ? d->block : NULL,
-                      gate_up, down,      d->x,    d->n, d->hidden,   d->ff,
-                      y};
+    if (d->a.add) memcpy(y, d->y, bytes);
+    const um_moe a = {
+        &d->r, d->logits, d->bias,   d->expert_scale, d->a.act, d->r.capacity ? d->block : NULL, gate_up, down,
+        d->x,  d->n,      d->hidden, d->ff,           y};
     um_ref_moe(dev, &a);
     for (int32_t e = 0; e < E; e++) {
         um_ops_ref.weight_free(dev, gate_up[e]);
@@ -298,6 +313,8 @@ static const check_case cases[] = {
     {"moe bf16 one expert, 1024 tokens", check_parity, {1024, 1024, 64, 24, 0, 8}, UM_BF16},
     {"moe bf16 1024 tokens, 8 of 256", check_parity, {1024, 1024, 64, 24, 0, 4}, UM_BF16},
     {"moe bf16 40 of 300, 100 groups", check_parity, {60, 64, 40, 16, 0, 9}, UM_BF16},
+    {"moe fp32 gelu, factors, 8 of 128", check_parity, {33, 64, 72, 40, 0, 10, 1}, UM_F32},
+    {"moe bf16 gelu, factors, 8 of 128", check_parity, {256, 256, 136, 88, 0, 10, 1}, UM_BF16},
     {"moe bf16 wide, 2 of 8", check_parity, {5, 8, 2048, 512, 0, 1}, UM_BF16},
     {"moe bf16 llada2-mini layer, 1 token", check_layer, {1, 1, 2048, 512, 0, 4}, UM_BF16},
     {"moe bf16 llada2-mini layer, 32 tokens", check_layer, {32, 32, 2048, 512, 0, 4}, UM_BF16},

@@ -68,21 +68,108 @@ static void run_norm(check *c, const check_case *k) {
     check_time(c, (double)all * (4 + size) + H * 4.0, 0, norm_call, &a);
 }
 
+/* ---- Norms of branches and canvases ------------------------------------------------------------------------------ */
+
+/* A batch of three spans: a prompt, a canvas with a blend, and a canvas without one; then padding. */
+typedef struct canvas_data {
+    um_span span[3];
+    int32_t room, blend; /* tokens with padding; the canvas's first blend */
+    um_cu_batch b;
+} canvas_data;
+
+static canvas_data new_canvases(check *c, int32_t n) {
+    canvas_data d = {};
+    um_batch batch = {};
+    int32_t *zero = (int32_t *)check_host(c, 3 * (size_t)n * sizeof(int32_t));
+    d.room = 3 * n + 3;
+    d.blend = 2;
+    for (int32_t i = 0; i < 3; i++) {
+        d.span[i].first = i * n;
+        d.span[i].n = d.span[i].keys.end = n;
+        d.span[i].page = zero;
+        d.span[i].adapter = -1;
+        d.span[i].canvas = i > 0;
+        d.span[i].blend = i == 1 ? 1 + d.blend : 0;
+    }
+    batch.n_tokens = 3 * n;
+    batch.n_spans = 3;
+    batch.id = batch.pos = batch.slot = batch.seen_end = zero;
+    batch.span = d.span;
+    const um_message_capacity capacity = {d.room, 4, um_message_tiles(&batch, 16), 1, 16, 0, 100, n};
+    d.b = check_batch(c, &batch, &capacity, NULL);
+    return d;
+}
+
+/* n: tokens of a span, width */
+static void run_branch(check *c, const check_case *k) {
+    const int32_t n = k->n[0], H = k->n[1];
+    const canvas_data d = new_canvases(c, n);
+    const size_t all = (size_t)d.room * H, used = 3 * (size_t)n * H;
+    float *x = check_floats(c, all), *y = check_floats(c, all), *w = check_floats(c, (size_t)H),
+          factor[] = {0.5f, 1.75f};
+    for (size_t i = used; i < all; i++) x[i] = y[i] = NAN;
+    const float *scale = (float *)check_upload(c, factor, sizeof factor);
+    const float *const by[2][2] = {{scale, scale + 1}, {NULL, NULL}};
+    um_norm norm = {};
+    norm.w = w;
+    norm.eps = 1e-6f;
+    for (int i = 0; i < 2; i++) { /* with factors, without */
+        float *got = (float *)check_upload(c, x, all * sizeof(float));
+        um_cu_norm_add(&d.b, (float *)check_upload(c, y, all * sizeof(float)),
+                       (float *)check_upload(c, w, (size_t)H * sizeof(float)), norm.eps, H, by[i], got,
+                       check_stream(c));
+        check_cuda(c, cudaGetLastError(), "norm_add");
+        float *want = (float *)check_host(c, used * sizeof(float)),
+              *spent = (float *)check_host(c, used * sizeof(float));
+        memcpy(want, x, used * sizeof(float));
+        memcpy(spent, y, used * sizeof(float));
+        for (int32_t s = 0; s < 3; s++)
+            um_ref_norm_add(check_ref(c, UM_F32), spent + (size_t)s * n * H, &norm, n, H, i ? 1 : factor[s > 0],
+                            want + (size_t)s * n * H);
+        check_close(c, "x", check_floats_of(c, got, used, UM_F32), want, used, tolerance(UM_F32));
+    }
+}
+
+/* n: tokens of a span, width. Norms of blends, and of the embeddings of canvases. */
+static void run_canvas(check *c, const check_case *k) {
+    const int32_t n = k->n[0], H = k->n[1];
+    const canvas_data d = new_canvases(c, n);
+    const size_t all = (size_t)d.room * H, one = (size_t)n * H, rows = (size_t)(n + d.blend) * H;
+    float *x = check_floats(c, all), *blend = check_floats(c, rows), *w = check_floats(c, (size_t)H);
+    const float *weight = (float *)check_upload(c, w, (size_t)H * sizeof(float));
+    void *y = check_device(c, all * um_dtype_size(k->type));
+    float *device = (float *)check_upload(c, x, all * sizeof(float));
+    um_norm norm = {};
+    norm.w = w;
+    norm.eps = 1e-6f;
+    um_cu_blend_norm(&d.b, (float *)check_upload(c, blend, rows * sizeof(float)), weight, norm.eps, H, k->type, y,
+                     check_stream(c));
+    um_cu_canvas_norm(&d.b, weight, norm.eps, H, device, check_stream(c));
+    check_cuda(c, cudaGetLastError(), "norms of canvases");
+    float *want = (float *)check_host(c, 3 * one * sizeof(float));
+    um_ref_norm(check_ref(c, UM_F32), blend + (size_t)d.blend * H, &norm, n, H, want + one);
+    check_close(c, "normed blends", check_floats_of(c, y, 3 * one, k->type), want, 3 * one, tolerance(k->type));
+    memcpy(want, x, 3 * one * sizeof(float));
+    um_ref_norm(check_ref(c, UM_F32), x + one, &norm, 2 * n, H, want + one);
+    check_close(c, "normed canvases", check_floats_of(c, device, 3 * one, UM_F32), want, 3 * one, tolerance(UM_F32));
+}
+
 /* ---- Gate -------------------------------------------------------------------------------------------------------- */
 
 typedef struct gate_args {
     const void *gu;
     int32_t T, n;
     um_dtype type;
+    um_act act;
     void *y;
     cudaStream_t stream;
 } gate_args;
 static void gate_call(void *arg) {
     const gate_args *a = (const gate_args *)arg;
-    um_cu_gate(a->gu, a->T, a->n, a->type, a->y, a->stream);
+    um_cu_gate(a->gu, a->T, a->n, a->act, a->type, a->y, a->stream);
 }
 
-/* n: tokens, width of the output */
+/* n: tokens, width of the output, function */
 static void run_gate(check *c, const check_case *k) {
     const int32_t T = k->n[0], n = k->n[1];
     const size_t all = (size_t)T * n;
@@ -94,12 +181,13 @@ static void run_gate(check *c, const check_case *k) {
     a.T = T;
     a.n = n;
     a.type = k->type;
+    a.act = (um_act)k->n[2];
     a.y = check_device(c, all * um_dtype_size(k->type));
     a.stream = check_stream(c);
     gate_call(&a);
     check_cuda(c, cudaGetLastError(), "gate");
     float *want = (float *)check_host(c, all * sizeof(float));
-    um_ref_gate(check_ref(c, UM_F32), UM_ACT_SILU, gu, T, n, want);
+    um_ref_gate(check_ref(c, UM_F32), a.act, gu, T, n, want);
     check_close(c, "y", check_floats_of(c, a.y, all, k->type), want, all, tolerance(k->type));
     check_time(c, 3.0 * (double)all * um_dtype_size(k->type), 0, gate_call, &a);
 }
@@ -159,9 +247,17 @@ static const check_case cases[] = {
     {"norm bf16, 32 x 4096", run_norm, {32, 4096, 0}, UM_BF16},
     {"norm bf16, 64 x 2048", run_norm, {64, 2048, 0}, UM_BF16},
     {"norm bf16, 2048 x 4096", run_norm, {2048, 4096, 0}, UM_BF16},
+    {"norm_add 3 x 5 x 64", run_branch, {5, 64}, UM_F32},
+    {"norm_add 3 x 2 x 99", run_branch, {2, 99}, UM_F32},
+    {"norm_add 3 x 2 x 9000", run_branch, {2, 9000}, UM_F32},
+    {"norms of canvases fp32, 3 x 64", run_canvas, {3, 64}, UM_F32},
+    {"norms of canvases bf16, 3 x 99", run_canvas, {3, 99}, UM_BF16},
+    {"norms of canvases bf16, 7 x 2816", run_canvas, {7, 2816}, UM_BF16},
     {"gate fp32, 1 x 1", run_gate, {1, 1}, UM_F32},
     {"gate fp32, 5 x 172", run_gate, {5, 172}, UM_F32},
     {"gate bf16, 5 x 99", run_gate, {5, 99}, UM_BF16},
+    {"gate fp32, gelu, 5 x 172", run_gate, {5, 172, UM_ACT_GELU_TANH}, UM_F32},
+    {"gate bf16, gelu, 5 x 99", run_gate, {5, 99, UM_ACT_GELU_TANH}, UM_BF16},
     {"gate fp32, 32 x 12288", run_gate, {32, 12288}, UM_F32},
     {"gate bf16, 32 x 12288", run_gate, {32, 12288}, UM_BF16},
     {"gate bf16, 1024 x 12288", run_gate, {1024, 12288}, UM_BF16},

@@ -110,8 +110,13 @@ static select_data *new_data(check *c, const check_case *k) {
                                slots,
                                (um_dtype)k->n[KV_TYPE],
                                (um_kv_layout)k->n[LAYOUT]};
-    d->a = {LAYER, k->n[HEADS], k->n[KV_HEADS], k->n[DIM], NULL, k->type, NULL, 1 / sqrtf((float)k->n[DIM]), 1, NULL,
-            0};
+    d->a = {};
+    d->a.layer = LAYER;
+    d->a.n_heads = k->n[HEADS];
+    d->a.n_kv_heads = k->n[KV_HEADS];
+    d->a.head_dim = k->n[DIM];
+    d->a.type = k->type;
+    d->a.scale = 1 / sqrtf((float)k->n[DIM]);
     d->pages = check_pages_new(c, &shape, true);
     new_batch(c, d, set, sets[k->n[SET]].n);
     const size_t n = (size_t)d->batch.n_tokens * (size_t)(k->n[HEADS] + 2 * k->n[KV_HEADS]) * (size_t)k->n[DIM];

@@ -315,7 +315,6 @@ static void check_requests(const family_case *c, const char *device, family_mode
 
 const family_replay diffusion_gemma_replay = {
     .family = "diffusion_gemma",
-    .cpu_only = true,
     .passes = check_passes,
     .requests = check_requests,
 };

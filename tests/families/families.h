@@ -29,7 +29,6 @@ typedef enum { FAMILY_ALONE, FAMILY_BATCHED } family_mode;
 
 typedef struct family_replay {
     const char *family; /* the field `family` of its cases */
-    bool cpu_only;      /* GPUs refuse the family */
     /* Compares the recorded logits of single passes. */
     void (*passes)(const family_case *c, const char *device);
     /* Compares the recorded requests of a case that has some, pass for pass. */

@@ -86,7 +86,6 @@ static void passes_on_ref(const family_replay *f, const family_case *c) { f->pas
 static void passes_on_cpu(const family_replay *f, const family_case *c) { f->passes(c, "cpu"); }
 static void alone_on_ref(const family_replay *f, const family_case *c) { f->requests(c, "ref", FAMILY_ALONE); }
 static void replay_on_device(const family_replay *f, const family_case *c, family_mode mode) {
-    if (f->cpu_only && test_gpu_refuses(c->model, f->family)) return;
     f->requests(c, test_device("cpu"), mode);
 }
 static void alone(const family_replay *f, const family_case *c) { replay_on_device(f, c, FAMILY_ALONE); }

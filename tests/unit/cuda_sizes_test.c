@@ -20,13 +20,13 @@ static const um_cu_limits limits[] = {
 };
 
 static um_cu_sizes pad(const um_cu_limits *l, int32_t tokens, int32_t tiles, int32_t rows, int32_t pieces) {
-    const um_cu_sizes needed = {tokens, tiles, rows, pieces, false};
+    const um_cu_sizes needed = {tokens, tiles, rows, pieces, false, false};
     return um_cu_pad(l, &needed);
 }
 
 static bool same(const um_cu_sizes *a, const um_cu_sizes *b) {
     return a->n_tokens == b->n_tokens && a->n_tiles == b->n_tiles && a->n_rows == b->n_rows &&
-           a->n_pieces == b->n_pieces && a->adapts == b->adapts;
+           a->n_pieces == b->n_pieces && a->adapts == b->adapts && a->canvas == b->canvas;
 }
 
 /* Calls a check for many passes within each of the limits. */
@@ -36,11 +36,12 @@ static void walk(void (*check)(const um_cu_limits *l, const um_cu_sizes *needed)
         for (int32_t t = 0; t <= l->max_tokens; t += t < 200 ? 1 : 37)
             for (int32_t k = 0; k <= 8; k++) {
                 const int32_t least = UM_CEIL_DIV(t, l->tile_tokens), most = UM_MIN(t, l->max_tiles);
-                const um_cu_sizes needed = {t, least + (most - least) * k / 8, UM_MIN(t * k / 8, l->max_rows),
-                                            1 + 5 * k, k % 2 == 1};
+                const um_cu_sizes needed = {
+                    t,        least + (most - least) * k / 8, UM_MIN(t * k / 8, l->max_rows), 1 + 5 * k, k % 2 == 1,
+                    k % 4 > 1};
                 check(l, &needed);
             }
-        const um_cu_sizes all = {l->max_tokens, l->max_tiles, l->max_rows, 128, true};
+        const um_cu_sizes all = {l->max_tokens, l->max_tiles, l->max_rows, 128, true, true};
         check(l, &all);
     }
 }
@@ -52,6 +53,7 @@ static void check_bounds(const um_cu_limits *l, const um_cu_sizes *n) {
     assert_in_range(p.n_rows, n->n_rows, l->max_rows);
     assert_in_range(p.n_pieces, n->n_pieces, 2 * n->n_pieces - 1);
     assert_int_equal(p.adapts, n->adapts);
+    assert_int_equal(p.canvas, n->canvas);
     if (n->n_rows >= 512) assert_true(4 * p.n_rows <= 5 * n->n_rows);
     if (n->n_tokens >= 8) assert_true(2 * p.n_tokens <= 3 * n->n_tokens); /* at most half of them is padding */
 }
