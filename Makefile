@@ -209,7 +209,7 @@ CUDA_LIBS := -lcublasLt
 cuda_objects = $(patsubst %.cu,$(CUDA_BUILD)/%.cu.o,$(1))
 
 # Files without kernels are compiled for the host alone, which takes a quarter of the time.
-CUDA_HOST_SRC := $(shell grep -L '__global__\|__device__\|<<<\|cudaLaunch' $(CUDA_SRC) $(CUDA_CHECK_SRC))
+CUDA_HOST_SRC := $(shell grep -L '__global__\|__device__\|<<<\|cudaLaunch\|_kernel\.cuh' $(CUDA_SRC) $(CUDA_CHECK_SRC))
 $(call cuda_objects,$(CUDA_HOST_SRC)): private NVCC_FLAGS += -x c++
 
 $(CUDA_BUILD)/%.cu.o: %.cu $(CUDA_BUILD)/cuda-flags

@@ -23,6 +23,7 @@ def arguments():
     p.add_argument("--batch", metavar="N,...", help="numbers of requests for all shapes (default: those of each shape)")
     p.add_argument("--block", type=int, default=32, metavar="N", help="tokens of a block (default: %(default)s)")
     p.add_argument("--context", type=int, default=512, metavar="N", help="stored tokens (default: %(default)s)")
+    p.add_argument("--quantization", default="none,fp8", metavar="TYPE,...", help="weights (default: %(default)s)")
     p.add_argument("--no-torch", action="store_true", help="leave out PyTorch")
     p.add_argument("--json", metavar="FILE", help="also write all numbers to a file")
     p.add_argument("rest", nargs="*", metavar="-- OPTION", help="further options of unmask bench engine")
@@ -42,10 +43,11 @@ def run(command):
     return done.stdout
 
 
-def measure_unmask(a, shape):
+def measure_unmask(a, shape, quantization):
     """Returns the points of a shape, in the form of `unmask bench engine --json`."""
-    out = run([a.unmask, "bench", "engine", "--shape", shape, "--device", a.device, "--dtype", "bfloat16", "--batch",
-               a.batch or ROWS[shape], "--block", str(a.block), "--context", str(a.context), "--json"] + a.rest)
+    out = run([a.unmask, "bench", "engine", "--shape", shape, "--device", a.device, "--dtype", "bfloat16",
+               "--quantization", quantization, "--batch", a.batch or ROWS[shape], "--block", str(a.block), "--context",
+               str(a.context), "--json"] + a.rest)
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
 
@@ -65,17 +67,19 @@ def short(v):
 
 
 def row(point, torch):
-    """Returns the cells of a row of the table."""
+    """Returns the cells of a row of the table. torch: summaries of PyTorch by shape and number of requests, in bf16."""
     s = denoise(point)
+    weights = {"bfloat16": "bf16", "float8_e4m3": "fp8"}.get(point["weight_type"], point["weight_type"])
+    torch = torch.get(point["shape"], {}).get(point["batch"]) if weights == "bf16" else None
     ms, limit = s["ms"]["median"], s["limit_ms"]
     other = torch["sustained"]["median_ms"] if torch else None
-    return [point["shape"], str(point["batch"]), short(ms), f"{short(s['ms']['min'])} to {short(s['ms']['max'])}",
+    return [point["shape"], weights, str(point["batch"]), short(ms), f"{short(s['ms']['min'])} to {short(s['ms']['max'])}",
             short(point["burst_ms"]), short(other) if other else "–", f"{other / ms:.2f}" if other else "–",
             short(limit), f"{100 * limit / ms:.0f} %", f"{s['gap_us']['median']:.0f}" if s["gap_us"] else "–"]
 
 
 def print_table(rows):
-    head = ["shape", "requests", "ms", "spread", "after a pause", "PyTorch, ms", "PyTorch / unmask", "limit, ms", "share",
+    head = ["shape", "weights", "requests", "ms", "spread", "after a pause", "PyTorch, ms", "PyTorch / unmask", "limit, ms", "share",
             "gap, us"]
     for cells in [head, ["---"] * len(head)] + rows:
         print("| " + " | ".join(cells) + " |")
@@ -85,14 +89,17 @@ def main():
     a = arguments()
     points, torch = [], {}
     for shape in a.shapes:
-        points += measure_unmask(a, shape)
+        for quantization in a.quantization.split(","):
+            points += measure_unmask(a, shape, quantization)
         if not a.no_torch:
             torch[shape] = measure_torch(a, shape)
     first = points[0]
-    print(f"{first['device_name']}, unmask {first['version']} at {first['commit']}, bf16, {a.context} tokens of context, "
-          f"blocks of {a.block}; memory is read at {first['read_bytes_per_second'] / 1e9:,.0f} GB/s, a large product runs "
-          f"at {first['operations_per_second'] / 1e12:,.0f} TFLOP/s\n")
-    print_table([row(p, torch.get(p["shape"], {}).get(p["batch"])) for p in points])
+    rates = ", ".join(f"{p['operations_per_second'] / 1e12:,.0f} TFLOP/s with {p['weight_type']}"
+                      for p in {p["weight_type"]: p for p in points}.values())
+    print(f"{first['device_name']}, unmask {first['version']} at {first['commit']}, {a.context} tokens of context, blocks "
+          f"of {a.block}; memory is read at {first['read_bytes_per_second'] / 1e9:,.0f} GB/s, a large product runs at "
+          f"{rates}\n")
+    print_table([row(p, torch) for p in points])
     if a.json:
         with open(a.json, "w", encoding="utf-8") as f:
             json.dump(dict(unmask=points, torch=torch), f, indent=1)

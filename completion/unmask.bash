@@ -115,7 +115,7 @@ _unmask_value() {
     'bench engine --svg') reply='FILE' ;;
     'bench engine --device') reply='cpu cuda cuda:N ref' ;;
     'bench engine --dtype') reply='auto float32 bfloat16' ;;
-    'bench engine --quantization') reply='auto none q8 q4' ;;
+    'bench engine --quantization') reply='auto none q8 q4 fp8' ;;
     'bench engine --threads' | 'bench engine -t') reply='' ;;
     'bench engine --pin') reply='auto on off' ;;
     'bench engine --kv-cache-dtype') reply='auto float32 bfloat16 float8_e4m3 fp8 fp8_e4m3' ;;
@@ -217,7 +217,7 @@ _unmask_value() {
     *' --device') reply='cpu cuda cuda:N ref' ;;
     *' --device-ids') reply='N' ;;
     *' --dtype') reply='auto float32 bfloat16' ;;
-    *' --quantization') reply='auto none q8 q4' ;;
+    *' --quantization') reply='auto none q8 q4 fp8' ;;
     *' --chat-template') reply='FILE' ;;
     *' --special-in-content') reply='auto parse text strict reject' ;;
     *' --load-format') reply='auto safetensors dummy' ;;

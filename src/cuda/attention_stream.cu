@@ -18,7 +18,7 @@
 #include "cuda/tensor_map.cuh"
 #include "cuda/wgmma.cuh"
 
-static constexpr int DIM = 128, HALVES = DIM / UM_CU_BOX_COLUMNS, ROW_BYTES = 128;
+static constexpr int DIM = 128, ROW_BYTES = 128, HALF_COLUMNS = ROW_BYTES / 2, HALVES = DIM / HALF_COLUMNS;
 static constexpr int HALF_BYTES = UM_CU_GROUP * ROW_BYTES, PART_BYTES = HALVES * HALF_BYTES,
                      STAGE_BYTES = 2 * PART_BYTES;
 static constexpr int GROUP_ROWS = 64, GROUP_THREADS = 128; /* of a warpgroup */
@@ -84,7 +84,7 @@ static __device__ __forceinline__ box find_box(const stream_args &a, const CUten
     box b;
     b.first = first;
     b.at = value * PART_BYTES + half * HALF_BYTES + first * ROW_BYTES;
-    b.column = half * UM_CU_BOX_COLUMNS;
+    b.column = half * HALF_COLUMNS;
     b.map = first >= UM_CU_GROUP ? NULL : value ? values : keys;
     if (b.map) asm volatile("prefetch.tensormap [%0];" ::"l"(b.map) : "memory");
     return b;
@@ -280,7 +280,7 @@ bool um_cu_attend_stream_suits(const um_cu_flash *f) {
 static bool describe_pool(CUtensorMap *map, const um_cu_kv *kv, const char *first, int32_t box) {
     const int pool = kv->pool[1] && first >= kv->pool[1] && first < kv->pool[1] + kv->pool_bytes[1];
     const int64_t bytes = kv->pool[pool] + kv->pool_bytes[pool] - first;
-    return um_cu_describe(map, first, bytes / (int64_t)(DIM * sizeof(um_bf16)), DIM, DIM, box);
+    return um_cu_describe(map, sizeof(um_bf16), first, bytes / (int64_t)(DIM * sizeof(um_bf16)), DIM, DIM, box);
 }
 
 template <class S>

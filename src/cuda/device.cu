@@ -30,9 +30,14 @@ static um_status check_number(int number, um_err *err) {
 
 static um_status check_capability(const um_device *d, um_err *err) {
     const cudaDeviceProp *p = &d->properties;
-    if (p->major >= 8) return UM_OK;
-    return um_fail(err, UM_EUNSUPPORTED, "%s has compute capability %d.%d; 8.0 or newer is needed", p->name, p->major,
-                   p->minor);
+    if (p->major < 8)
+        return um_fail(err, UM_EUNSUPPORTED, "%s has compute capability %d.%d; 8.0 or newer is needed", p->name,
+                       p->major, p->minor);
+    if (d->config.weights == UM_F8 && p->major != 9)
+        return um_fail(err, UM_EUNSUPPORTED,
+                       "%s has compute capability %d.%d; --quantization fp8 needs 9.0, an H100 or H200", p->name,
+                       p->major, p->minor);
+    return UM_OK;
 }
 
 static void close_device(um_device *d) {
@@ -169,7 +174,38 @@ static void weight_free(um_device *d, um_weight *w) {
     if (!w) return;
     cudaSetDevice(d->number);
     cudaFree(w->m.data);
+    cudaFree(w->m.scale);
     um_free(w);
+}
+
+/* Copies the parts of a matrix to the device, one below the other. */
+static um_status upload_parts(um_device *d, const um_tensor *part, int n_parts, um_dtype type, void *data,
+                              um_err *err) {
+    char *to = (char *)data;
+    um_status s = UM_OK;
+    for (int i = 0; i < n_parts && !s; i++) {
+        s = upload(d, &part[i], type, to, err);
+        to += um_tensor_elements(&part[i]) * um_dtype_size(type);
+    }
+    return s;
+}
+
+/* Rounds a matrix to e4m3: it is uploaded in a type that has all its numbers, and rounded on the device. */
+static um_status upload_fp8(um_device *d, const um_tensor *part, int n_parts, um_cu_matrix *m, um_err *err) {
+    um_dtype type = UM_BF16;
+    for (int i = 0; i < n_parts; i++)
+        if (part[i].type != UM_BF16) type = UM_F32;
+    const um_cu_coded out = {(unsigned char *)m->data, m->scale};
+    void *whole = NULL;
+    um_status s = um_cu_alloc(&whole, um_mul(um_mul((size_t)m->rows, (size_t)m->in), um_dtype_size(type)),
+                              "weights that are rounded to 8 bits", err);
+    if (!s) s = upload_parts(d, part, n_parts, type, whole, err);
+    if (!s) {
+        um_cu_quantize_weights(whole, type, m->rows, m->in, &out, d->stream);
+        s = um_cu_launched("rounding weights", err);
+    }
+    cudaFree(whole); /* waits for the device */
+    return s;
 }
 
 static um_status weight_new(um_device *d, um_weight **out, const um_tensor *part, int n_parts, um_dtype type,
@@ -177,16 +213,18 @@ static um_status weight_new(um_device *d, um_weight **out, const um_tensor *part
     int64_t rows = 0;
     const int64_t in = part[0].dim[1];
     for (int i = 0; i < n_parts; i++) rows += part[i].dim[0];
+    if (type == UM_F8 && !um_cu_fp8_suits(rows, in)) type = d->dtype;
     um_weight *w = UM_NEW(um_weight);
-    w->m = {(int32_t)rows, (int32_t)in, type == UM_F32 ? UM_F32 : d->dtype, NULL};
-    const size_t size = um_dtype_size(w->m.type);
+    um_cu_matrix *m = &w->m;
+    *m = {(int32_t)rows, (int32_t)in, type == UM_F32 || type == UM_F8 ? type : d->dtype, NULL, NULL};
     um_status s = um_cu_use(d, err);
-    if (!s) s = um_cu_alloc(&w->m.data, um_mul(um_mul((size_t)rows, (size_t)in), size), part[0].name, err);
-    char *to = (char *)w->m.data;
-    for (int i = 0; i < n_parts && !s; i++) {
-        s = upload(d, &part[i], w->m.type, to, err);
-        to += um_tensor_elements(&part[i]) * size;
-    }
+    if (!s)
+        s = um_cu_alloc(&m->data, um_mul(um_mul((size_t)rows, (size_t)in), um_dtype_size(m->type)), part[0].name, err);
+    if (!s && m->type == UM_F8)
+        s = um_cu_alloc((void **)&m->scale, um_mul((size_t)rows, sizeof *m->scale), part[0].name, err);
+    if (!s)
+        s = m->type == UM_F8 ? upload_fp8(d, part, n_parts, m, err)
+                             : upload_parts(d, part, n_parts, m->type, m->data, err);
     if (s) {
         weight_free(d, w);
         w = NULL;
@@ -196,7 +234,8 @@ static um_status weight_new(um_device *d, um_weight **out, const um_tensor *part
 }
 
 static size_t weight_bytes(const um_weight *w) {
-    return (size_t)w->m.rows * (size_t)w->m.in * um_dtype_size(w->m.type);
+    const size_t scales = w->m.scale ? (size_t)w->m.rows * sizeof *w->m.scale : 0;
+    return (size_t)w->m.rows * (size_t)w->m.in * um_dtype_size(w->m.type) + scales;
 }
 
 static void vector_free(um_device *d, um_vector *v) {

@@ -3,7 +3,7 @@
  *
  * A block computes rows of the embedding or of a norm, and its size depends only on the width of the row. A sum over
  * a row has two levels: each thread adds its elements in ascending order; a tree adds the sums of the threads. */
-#include "cuda/kernels.cuh"
+#include "cuda/fp8.cuh"
 #include "cuda/mma.cuh"
 
 enum { CHUNK = 8, WARP = 32, WARPS_MAX = 32, FLAT_THREADS = 256 };
@@ -225,11 +225,29 @@ static __global__ void __launch_bounds__(1024)
     }
 }
 
+/* Stores the codes of a thread's chunk of a row, as um_cu_quantize would make them of bf16, and the row's scale. All
+ * threads of the block call it. */
+static __device__ __forceinline__ void store_coded(const float v[CHUNK], bool has_chunk, float *part,
+                                                   unsigned char *code, float *scale) {
+    float rounded[CHUNK], most = 0;
+#pragma unroll
+    for (int j = 0; j < CHUNK; j++) {
+        rounded[j] = __bfloat162float(__float2bfloat16_rn(v[j]));
+        if (has_chunk) most = um_cu_larger(most, fabsf(rounded[j]));
+    }
+    const float by = um_cu_power_scale(um_cu_block_most(most, part)), inverse = 1 / by;
+#pragma unroll
+    for (int j = 0; j < CHUNK; j++) rounded[j] *= inverse;
+    if (has_chunk) um_cu_store_codes(code, rounded);
+    if (threadIdx.x == 0) *scale = by;
+}
+
 /* The same without bias, for rows of at most 1024 chunks: a thread has one chunk of each row of its block. While a row
  * is computed, the block's next row arrives. */
 template <typename E>
-static __global__ void __launch_bounds__(1024)
-    norm_rows_kernel(const float *x, const float *w, float eps, int32_t n, int32_t H, E *y, float *y32) {
+static __global__ void __launch_bounds__(1024) norm_rows_kernel(const float *x, const float *w, float eps, int32_t n,
+                                                                int32_t H, E *y, float *y32, um_cu_coded coded) {
+    __shared__ float most[WARPS_MAX];
     const int32_t first = threadIdx.x * CHUNK;
     const bool has_chunk = first < H;
     float mine[CHUNK] = {}, next[CHUNK] = {}, scale[CHUNK] = {}, v[CHUNK];
@@ -247,25 +265,33 @@ static __global__ void __launch_bounds__(1024)
         for (int j = 0; j < CHUNK; j++) v[j] = mine[j] * r * scale[j], mine[j] = next[j];
         if (has_chunk && y) store<CHUNK>(y + (size_t)t * H + first, v);
         if (has_chunk && y32) store<CHUNK>(y32 + (size_t)t * H + first, v);
+        if (coded.code) store_coded(v, has_chunk, most, coded.code + (size_t)t * H + first, &coded.scale[t]);
     }
+}
+
+/* Returns whether norm_rows_kernel computes the norm, with or without codes. */
+static bool suits_rows(const float *bias, int32_t H) {
+    return !bias && chunk_of(H) == CHUNK && H / CHUNK <= WARPS_MAX * WARP;
 }
 
 template <typename E>
 static void norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, E *y, float *y32,
-                 cudaStream_t s) {
+                 const um_cu_coded &coded, cudaStream_t s) {
     const unsigned threads = row_threads(H), blocks = (unsigned)UM_MIN(n, NORM_BLOCKS_MAX);
-    if (!bias && chunk_of(H) == CHUNK && H / CHUNK <= WARPS_MAX * WARP)
-        um_cu_start(norm_rows_kernel<E>, dim3(blocks), dim3(threads), 0, s, x, w, eps, n, H, y, y32);
+    if (suits_rows(bias, H))
+        um_cu_start(norm_rows_kernel<E>, dim3(blocks), dim3(threads), 0, s, x, w, eps, n, H, y, y32, coded);
     else if (chunk_of(H) == CHUNK)
         um_cu_start(norm_kernel<E, CHUNK>, dim3((unsigned)n), dim3(threads), 0, s, x, w, bias, eps, H, y, y32);
     else um_cu_start(norm_kernel<E, 1>, dim3((unsigned)n), dim3(threads), 0, s, x, w, bias, eps, H, y, y32);
 }
 
 void um_cu_norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, um_dtype type,
-                void *y, float *y32, cudaStream_t s) {
+                void *y, float *y32, const um_cu_coded *coded, cudaStream_t s) {
     if (n == 0) return;
-    if (type == UM_BF16) norm(x, w, bias, eps, n, H, (um_bf16 *)y, y32, s);
-    else norm(x, w, bias, eps, n, H, (float *)y, y32, s);
+    const um_cu_coded none = {}, codes = coded ? *coded : none;
+    if (type == UM_BF16) norm(x, w, bias, eps, n, H, (um_bf16 *)y, y32, codes, s);
+    else norm(x, w, bias, eps, n, H, (float *)y, y32, none, s);
+    if (coded && !suits_rows(bias, H)) um_cu_quantize((const um_bf16 *)y, n, H, coded, s);
 }
 
 /* ---- Norms of branches and canvases ------------------------------------------------------------------------------ */
@@ -395,16 +421,59 @@ template <typename E, int W> static __global__ void gate_kernel(const E *gu, int
     store<W>(y + t * n + i, gate);
 }
 
+static constexpr int GATE_CHUNKS = 2; /* of a thread of gate_codes_kernel, at most */
+
+/* The codes of the gate's output. Grid: a block for each row. */
+static __global__ void __launch_bounds__(1024)
+    gate_codes_kernel(const um_bf16 *gu, int32_t n, um_act act, um_cu_coded coded) {
+    __shared__ float part[WARPS_MAX];
+    const size_t t = blockIdx.x;
+    float y[GATE_CHUNKS][CHUNK], most = 0;
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
+#pragma unroll
+    for (int c = 0; c < GATE_CHUNKS; c++) {
+        const int32_t i = (int32_t)(c * blockDim.x + threadIdx.x) * CHUNK;
+        float up[CHUNK];
+        if (i >= n) continue;
+        load<CHUNK>(gu + 2 * t * n + i, y[c]);
+        load<CHUNK>(gu + (2 * t + 1) * n + i, up);
+#pragma unroll
+        for (int j = 0; j < CHUNK; j++) {
+            y[c][j] = __bfloat162float(__float2bfloat16_rn(um_cu_activate(act, y[c][j]) * up[j]));
+            most = um_cu_larger(most, fabsf(y[c][j]));
+        }
+    }
+    const float by = um_cu_power_scale(um_cu_block_most(most, part)), inverse = 1 / by;
+#pragma unroll
+    for (int c = 0; c < GATE_CHUNKS; c++) {
+        const int32_t i = (int32_t)(c * blockDim.x + threadIdx.x) * CHUNK;
+        if (i >= n) continue;
+#pragma unroll
+        for (int j = 0; j < CHUNK; j++) y[c][j] *= inverse;
+        um_cu_store_codes(coded.code + t * n + i, y[c]);
+    }
+    if (threadIdx.x == 0) coded.scale[t] = by;
+}
+
 template <typename E> static void gate(const E *gu, int32_t T, int32_t n, um_act act, E *y, cudaStream_t s) {
     const dim3 grid = flat_grid(T, n);
     if (chunk_of(n) == CHUNK) um_cu_start(gate_kernel<E, CHUNK>, grid, dim3(FLAT_THREADS), 0, s, gu, n, act, y);
     else um_cu_start(gate_kernel<E, 1>, grid, dim3(FLAT_THREADS), 0, s, gu, n, act, y);
 }
 
-void um_cu_gate(const void *gu, int32_t T, int32_t n, um_act act, um_dtype type, void *y, cudaStream_t s) {
+void um_cu_gate(const void *gu, int32_t T, int32_t n, um_act act, um_dtype type, void *y, const um_cu_coded *coded,
+                cudaStream_t s) {
     if (T == 0) return;
+    if (coded && n % CHUNK == 0 && n / CHUNK <= GATE_CHUNKS * WARPS_MAX * WARP) {
+        const int32_t warps = UM_CEIL_DIV(UM_CEIL_DIV(n / CHUNK, GATE_CHUNKS), WARP);
+        um_cu_start(gate_codes_kernel, dim3((unsigned)T), dim3((unsigned)warps * WARP), 0, s, (const um_bf16 *)gu, n,
+                    act, *coded);
+        return;
+    }
     if (type == UM_BF16) gate((const um_bf16 *)gu, T, n, act, (um_bf16 *)y, s);
     else gate((const float *)gu, T, n, act, (float *)y, s);
+    if (coded) um_cu_quantize((const um_bf16 *)y, T, n, coded, s);
 }
 
 template <typename E, int W> static __global__ void add_bias_kernel(E *y, const float *bias, int32_t n) {

@@ -46,12 +46,21 @@ static __global__ void mix_rows(const um_cu_batch b, const float *hidden, const 
 
 static void start_mix(const um_cu_batch *b, const um_cu_head *a, int32_t whole, int32_t n, cudaStream_t s) {
     const unsigned rows = (unsigned)b->capacity.n_rows;
-    if (a->w->type == UM_BF16)
+    if (a->w->type != UM_F32)
         um_cu_start(mix_rows<um_bf16>, dim3(rows), dim3(MIX_THREADS), 0, s, *b, a->hidden, a->saved, a->hidden_size,
                     (um_bf16 *)a->mixed, whole, n);
     else
         um_cu_start(mix_rows<float>, dim3(rows), dim3(MIX_THREADS), 0, s, *b, a->hidden, a->saved, a->hidden_size,
                     (float *)a->mixed, whole, n);
+    if (a->w->type == UM_F8)
+        um_cu_quantize((const um_bf16 *)a->mixed, whole < 0 ? (int32_t)rows : n, a->hidden_size, &a->coded, s);
+}
+
+/* Returns the rows [first, first + n) of what start_mix has made. */
+static um_cu_rows mixed_rows(const um_cu_head *a, int32_t first, int32_t n) {
+    const size_t at = (size_t)first * (size_t)a->hidden_size;
+    if (a->w->type == UM_F8) return {a->coded.code + at, a->coded.scale + first, n};
+    return {(const char *)a->mixed + at * um_dtype_size(a->w->type), NULL, n};
 }
 
 /* ---- Partial answers --------------------------------------------------------------------------------------------- */
@@ -222,7 +231,8 @@ size_t um_cu_head_scratch(int32_t n_rows, int32_t vocab) {
 
 /* Returns the rows [first, first + n) of the head's matrix. */
 static um_cu_matrix tile_of(const um_cu_matrix *w, int32_t first, int32_t n) {
-    return {n, w->in, w->type, (char *)w->data + (size_t)first * (size_t)w->in * um_dtype_size(w->type)};
+    return {n, w->in, w->type, (char *)w->data + (size_t)first * (size_t)w->in * um_dtype_size(w->type),
+            w->scale ? w->scale + first : NULL};
 }
 
 um_status um_cu_head_prepare(const um_cu_matrix *w, int32_t vocab, int32_t n_rows, um_cu_products *p, um_err *err) {
@@ -242,8 +252,8 @@ um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_pro
         for (int32_t row = 0; row < n_rows; row += UM_CU_HEAD_ROWS) {
             const int32_t n = UM_MIN(UM_CU_VOCAB_TILE, a->vocab - first), rows = UM_MIN(UM_CU_HEAD_ROWS, n_rows - row);
             const um_cu_matrix tile = tile_of(a->w, first, n);
-            const void *x = (const char *)a->mixed + (size_t)row * (size_t)a->hidden_size * um_dtype_size(a->w->type);
-            um_status st = um_cu_linear(p, &tile, x, rows, false, UM_F32, m.logits, UM_CU_VOCAB_TILE, s);
+            um_status st =
+                um_cu_linear(p, &tile, mixed_rows(a, row, rows), false, UM_F32, m.logits, UM_CU_VOCAB_TILE, s);
             if (st) return st;
             const reduce_args r = {m.logits, row, first, n, a->vocab, n_subtiles, a->scale, a->cap, m.partial};
             const dim3 grid((unsigned)UM_CEIL_DIV(n, SUBTILE), (unsigned)rows);
@@ -285,7 +295,7 @@ um_status um_cu_head_answer_whole(const um_cu_batch *b, const um_cu_head *a, um_
         start_mix(b, a, whole, rows, s);
         for (int32_t first = 0; first < a->vocab; first += UM_CU_VOCAB_TILE) {
             const um_cu_matrix tile = tile_of(a->w, first, UM_MIN(UM_CU_VOCAB_TILE, a->vocab - first));
-            um_status st = um_cu_linear(p, &tile, a->mixed, rows, false, UM_F32, m.logits + first, stride, s);
+            um_status st = um_cu_linear(p, &tile, mixed_rows(a, 0, rows), false, UM_F32, m.logits + first, stride, s);
             if (st) return st;
         }
         const dim3 grid((unsigned)n_subtiles, (unsigned)rows);

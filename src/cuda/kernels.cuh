@@ -56,21 +56,36 @@ static __device__ __forceinline__ float um_cu_activate(um_act act, float v) {
 #endif
 
 /* ---- Weights and vectors ---- */
-/* A matrix [rows, in], row-major. type is UM_F32 or UM_BF16. */
+/* A matrix [rows, in], row-major. type is UM_F32, UM_BF16 or UM_F8. */
 typedef struct um_cu_matrix {
     int32_t rows, in;
     um_dtype type;
-    void *data; /* device memory, aligned to 256 bytes */
+    void *data;   /* device memory, aligned to 256 bytes */
+    float *scale; /* [rows] of UM_F8: what the numbers of a row are multiplied by; else NULL */
 } um_cu_matrix;
+
+/* Rows in e4m3 with a scale each: code * scale is the number. */
+typedef struct um_cu_coded {
+    unsigned char *code; /* [T, n] */
+    float *scale;        /* [T] */
+} um_cu_coded;
+/* Rounds rows of activations [T, n] to e4m3 (quantize.cu). The scales are powers of two, so that the order in which a
+ * product is multiplied by the scales of its two rows does not change it. */
+void um_cu_quantize(const um_bf16 *x, int32_t T, int32_t n, const um_cu_coded *out, cudaStream_t s);
+/* Rounds weights [rows, in] of UM_BF16 or UM_F32. The largest magnitude of a row becomes 448, so that the codes of rows
+ * that were rounded in this way before stay the same. */
+void um_cu_quantize_weights(const void *w, um_dtype type, int32_t rows, int32_t in, const um_cu_coded *out,
+                            cudaStream_t s);
 
 /* ---- Embedding, norms, gate (elementwise.cu) ---- */
 /* x[t] = scale * W[id[t]], or scale times the blend of a token with a um_message_soft (um_soft of ops/batch.h has the
  * formula; sums in fp32 in the order of the list). x fp32 [T, H]. */
 void um_cu_embed(const um_cu_batch *b, const um_cu_matrix *w, float scale, float *x, cudaStream_t s);
 /* y[t] = norm(x[t]) for n rows of width H: root mean square norm, or LayerNorm with a bias (um_norm of ops/ops.h). x is
- * fp32. y has the device's type; y32, if not NULL, receives the same in fp32. Either output may be NULL. */
+ * fp32. y has the device's type; y32, if not NULL, receives the same in fp32. Either output may be NULL. `coded`, if
+ * not NULL, receives y as um_cu_quantize would round it; type is then UM_BF16. */
 void um_cu_norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, um_dtype type,
-                void *y, float *y32, cudaStream_t s);
+                void *y, float *y32, const um_cu_coded *coded, cudaStream_t s);
 /* x[t] = (x[t] + norm(y[t])) * scale for all tokens: root mean square norm with the weight w [H]. y and x fp32 [T, H].
  * scale: device values, of tokens in the first mode and of those of a canvas; NULL: 1. */
 void um_cu_norm_add(const um_cu_batch *b, const float *y, const float *w, float eps, int32_t H,
@@ -80,8 +95,10 @@ void um_cu_blend_norm(const um_cu_batch *b, const float *blend, const float *w, 
                       void *y, cudaStream_t s);
 /* x[t] = norm(x[t]) for the tokens of canvases; the others don't change. x fp32 [T, H]. */
 void um_cu_canvas_norm(const um_cu_batch *b, const float *w, float eps, int32_t H, float *x, cudaStream_t s);
-/* y[t, i] = act(gu[t, i]) * gu[t, n + i]; gu [T, 2n], y [T, n], both of `type`. */
-void um_cu_gate(const void *gu, int32_t T, int32_t n, um_act act, um_dtype type, void *y, cudaStream_t s);
+/* y[t, i] = act(gu[t, i]) * gu[t, n + i]; gu [T, 2n], y [T, n], both of `type`. `coded`, if not NULL, receives y as
+ * um_cu_quantize would round it; type is then UM_BF16, and y is scratch. */
+void um_cu_gate(const void *gu, int32_t T, int32_t n, um_act act, um_dtype type, void *y, const um_cu_coded *coded,
+                cudaStream_t s);
 /* y[t, i] += bias[i] or y[t, i] = y[t, i] + bias[i] for an operand; y [T, n] of `type`. */
 void um_cu_add_bias(void *y, const float *bias, int32_t T, int32_t n, um_dtype type, cudaStream_t s);
 /* saved[to] = hidden[from] for the saves of the batch; fp32 rows of width H. */
@@ -101,17 +118,27 @@ void um_cu_products_free(um_cu_products *p);
  * out_type: UM_F32 or UM_BF16, the type of y. add: the products add to y. */
 um_status um_cu_products_prepare(um_cu_products *p, const um_cu_matrix *w, int32_t max_rows, um_dtype out_type,
                                  bool add, um_err *err);
-/* y[t] = W x[t] (+ y[t] when `add` is set); x [T, in] of w->type, y [T, rows] of out_type with a distance of `stride`
+/* The input of a product: n rows of the type of its weights. */
+typedef struct um_cu_rows {
+    const void *data;   /* [n, in] */
+    const float *scale; /* [n] powers of two, aligned to 16 bytes, for codes of UM_F8; else NULL */
+    int32_t n;
+} um_cu_rows;
+/* y[t] = W x[t] (+ y[t] when `add` is set) for the T rows of x; y [T, rows] of out_type with a distance of `stride`
  * elements between rows. x, y and their rows are aligned to 16 bytes, unless `in` or `rows` is not a multiple of 8; the
  * same for the weights, which may be rows of a larger matrix. T may exceed the max_rows of prepare. fp32 weights: fp32
- * sums in a fixed order (a kernel of our own, no tf32), without prepare. bf16 weights: exact products, fp32 sums;
- * UM_EINVAL for a shape that was not prepared. UM_EDEVICE: cuBLASLt refused the product. */
-um_status um_cu_linear(um_cu_products *p, const um_cu_matrix *w, const void *x, int32_t T, bool add, um_dtype out_type,
-                       void *y, int32_t stride, cudaStream_t s);
+ * sums in a fixed order (a kernel of our own, no tf32), without prepare. bf16 weights: exact products, fp32 sums.
+ * UM_F8: sums of 128 products have fewer bits than fp32, and are added in fp32. UM_EINVAL for a shape that was not
+ * prepared. UM_EDEVICE: cuBLASLt refused the product. */
+um_status um_cu_linear(um_cu_products *p, const um_cu_matrix *w, um_cu_rows x, bool add, um_dtype out_type, void *y,
+                       int32_t stride, cudaStream_t s);
+/* Returns whether products with UM_F8 exist for the shape on the current device: a Hopper GPU, rows and columns that
+ * are multiples of 16. */
+bool um_cu_fp8_suits(int64_t rows, int64_t in);
 /* y[t] = silu(gate x[t]) * (up x[t]) for weights [2 n, in] of gate above up, prepared for products to bf16; y bf16
  * [T, n]. Gate and up are rounded to bf16 as um_cu_linear and um_cu_gate do. Returns false, and starts nothing, when
  * the plans have no kernel that does both at once. */
-bool um_cu_gated(um_cu_products *p, const um_cu_matrix *w, const void *x, int32_t T, void *y, cudaStream_t s);
+bool um_cu_gated(um_cu_products *p, const um_cu_matrix *w, um_cu_rows x, void *y, cudaStream_t s);
 /* What the preparation has done so far. */
 typedef struct um_cu_products_info {
     int n_shapes, n_simt;  /* prepared shapes; those without a suitable algorithm of cuBLASLt, which are slow */
@@ -201,17 +228,23 @@ typedef struct um_cu_moe {
     um_act act;
     /* Device arrays of the experts' matrices: E pointers to [2 ff, H] and to [H, ff] of `type`. */
     const void *const *gate_up, *const *down;
+    /* For experts in e4m3: E pointers to the scales of the rows. NULL: the matrices are of `type`. */
+    const float *const *gate_up_scale, *const *down_scale;
     um_dtype type;
-    const void *x; /* [T, H] of `type` */
+    const void *x;     /* [T, H] of `type` */
+    um_cu_coded coded; /* x in e4m3, with gate_up_scale */
     int32_t hidden, n_ff;
     float *y;      /* [T, H] fp32; the outputs are added in ascending order of the experts */
     bool add;      /* to y; otherwise they replace it */
     void *scratch; /* um_cu_moe_scratch bytes */
 } um_cu_moe;
-size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t hidden, int32_t n_ff, um_dtype type);
+/* codes: the experts have a down_scale. */
+size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t hidden, int32_t n_ff, um_dtype type,
+                         bool codes);
 /* The formula of um_moe (ops/ops.h): routes every token of the capacity, and computes only the experts in use. No help
  * of the host. The routing follows ops/expert_route.c exactly: same order of operations in fp32, lower expert among
- * equals. There are at most UM_CU_EXPERTS_MAX experts. With bf16, x and the weights are aligned to 16 bytes. */
+ * equals. There are at most UM_CU_EXPERTS_MAX experts. With bf16, x and the weights are aligned to 16 bytes. With e4m3,
+ * the columns are multiples of 16. */
 void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s);
 
 /* ---- Head (head.cu, filter.cu, blend.cu) ---- */
@@ -226,9 +259,10 @@ typedef struct um_cu_head {
     float cap;                 /* > 0: a logit z becomes cap * tanh(z / cap) */
     const um_cu_matrix *embed; /* [V, H] for blends */
     float embed_scale;
-    float *blend;  /* [n_blends, H] fp32 blends of rows (um_row.blend); NULL: no row has one */
-    void *mixed;   /* [n_rows, H] of w->type: scratch */
-    void *scratch; /* um_cu_head_scratch bytes */
+    float *blend;      /* [n_blends, H] fp32 blends of rows (um_row.blend); NULL: no row has one */
+    void *mixed;       /* [n_rows, H] of w->type, or UM_BF16 for UM_F8: scratch */
+    um_cu_coded coded; /* [n_rows, H]: scratch for UM_F8 */
+    void *scratch;     /* um_cu_head_scratch bytes */
     /* Called behind the kernels of a part of the head, "head" or "blend"; NULL: nothing is. */
     void (*mark)(void *arg, const char *part);
     void *mark_arg;

@@ -23,7 +23,7 @@ struct job {
     /* For products. */
     cublasLtHandle_t lt;
     cublasLtMatmulDesc_t product;
-    cublasLtMatrixLayout_t layout; /* of all three matrices */
+    cublasLtMatrixLayout_t layout, out; /* of both factors, and of the product */
     const cublasLtMatmulAlgo_t *algo;
     char *a, *b, *c, *workspace;
 };
@@ -85,13 +85,15 @@ static __global__ __launch_bounds__(THREADS) void read_all(const uint4 *data, si
 }
 
 /* Fills memory with numbers of random bits, whose exponents are those of values around 1. */
-static __global__ void fill(unsigned *out, size_t n, bool is_wide) {
+static __global__ void fill(unsigned *out, size_t n, um_dtype type) {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
         unsigned long long v = (i + 1) * 0x9e3779b97f4a7c15ull;
         v = (v ^ v >> 30) * 0xbf58476d1ce4e5b9ull;
         v ^= v >> 27;
         const unsigned bits = (unsigned)(v >> 16);
-        out[i] = is_wide ? (bits & 0x807fffffu) | 0x3f000000u : (bits & 0x807f807fu) | 0x3f003f00u;
+        if (type == UM_F32) out[i] = (bits & 0x807fffffu) | 0x3f000000u;
+        else if (type == UM_BF16) out[i] = (bits & 0x807f807fu) | 0x3f003f00u;
+        else out[i] = (bits & 0x87878787u) | 0x38383838u;
     }
 }
 
@@ -122,7 +124,7 @@ static um_status measure_read(um_device *d, double *rate, um_err *err) {
     j.n = bytes / sizeof(uint4);
     j.sum = (unsigned *)(memory + bytes);
     j.n_blocks = 8 * d->properties.multiProcessorCount;
-    fill<<<1024, THREADS, 0, j.s>>>((unsigned *)memory, bytes / sizeof(unsigned), false);
+    fill<<<1024, THREADS, 0, j.s>>>((unsigned *)memory, bytes / sizeof(unsigned), UM_BF16);
     s = um_cu_launched("filling memory", err);
     if (!s) s = measure(&j, true, &seconds, err);
     if (!s) *rate = (double)bytes / seconds;
@@ -135,12 +137,16 @@ static um_status measure_read(um_device *d, double *rate, um_err *err) {
 
 static um_status start_product(job *j, um_err *err) {
     const float one = 1, zero = 0;
-    return um_cu_lt_check(cublasLtMatmul(j->lt, j->product, &one, j->a, j->layout, j->b, j->layout, &zero, j->c,
-                                         j->layout, j->c, j->layout, j->algo, j->workspace, WORKSPACE_BYTES, j->s),
+    return um_cu_lt_check(cublasLtMatmul(j->lt, j->product, &one, j->a, j->layout, j->b, j->layout, &zero, j->c, j->out,
+                                         j->c, j->out, j->algo, j->workspace, WORKSPACE_BYTES, j->s),
                           "a large product", err);
 }
 
-static um_status describe_product(job *j, um_dtype type, um_err *err) {
+static cudaDataType type_of(um_dtype type) {
+    return type == UM_F32 ? CUDA_R_32F : type == UM_F8 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
+}
+
+static um_status describe_product(job *j, um_dtype type, um_dtype out, um_err *err) {
     const cublasOperation_t transposed = CUBLAS_OP_T;
     um_status s = um_cu_lt_check(cublasLtCreate(&j->lt), "cublasLtCreate", err);
     if (!s)
@@ -151,9 +157,11 @@ static um_status describe_product(job *j, um_dtype type, um_err *err) {
             cublasLtMatmulDescSetAttribute(j->product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
             "cublasLtMatmulDescSetAttribute", err);
     if (!s)
-        s = um_cu_lt_check(
-            cublasLtMatrixLayoutCreate(&j->layout, type == UM_F32 ? CUDA_R_32F : CUDA_R_16BF, WIDTH, WIDTH, WIDTH),
-            "cublasLtMatrixLayoutCreate", err);
+        s = um_cu_lt_check(cublasLtMatrixLayoutCreate(&j->layout, type_of(type), WIDTH, WIDTH, WIDTH),
+                           "cublasLtMatrixLayoutCreate", err);
+    if (!s)
+        s = um_cu_lt_check(cublasLtMatrixLayoutCreate(&j->out, type_of(out), WIDTH, WIDTH, WIDTH),
+                           "cublasLtMatrixLayoutCreate", err);
     return s;
 }
 
@@ -170,7 +178,7 @@ static um_status measure_candidates(job *j, double *seconds, um_err *err) {
                                                             &WORKSPACE_BYTES, sizeof WORKSPACE_BYTES),
                        "cublasLtMatmulPreferenceSetAttribute", err);
     if (!s)
-        s = um_cu_lt_check(cublasLtMatmulAlgoGetHeuristic(j->lt, j->product, j->layout, j->layout, j->layout, j->layout,
+        s = um_cu_lt_check(cublasLtMatmulAlgoGetHeuristic(j->lt, j->product, j->layout, j->layout, j->out, j->out,
                                                           preference, CANDIDATES, found, &n),
                            "cublasLtMatmulAlgoGetHeuristic", err);
     cublasLtMatmulPreferenceDestroy(preference);
@@ -189,6 +197,7 @@ static um_status measure_candidates(job *j, double *seconds, um_err *err) {
 }
 
 static um_status measure_product(um_device *d, double *rate, um_err *err) {
+    const um_dtype type = d->config.weights == UM_F8 ? UM_F8 : d->dtype;
     const size_t bytes = (size_t)WIDTH * WIDTH * um_dtype_size(d->dtype);
     double seconds = 0;
     job j = {};
@@ -198,9 +207,9 @@ static um_status measure_product(um_device *d, double *rate, um_err *err) {
     j.b = j.a + bytes;
     j.c = j.b + bytes;
     j.workspace = j.c + bytes;
-    if (!s) s = describe_product(&j, d->dtype, err);
+    if (!s) s = describe_product(&j, type, d->dtype, err);
     if (!s) {
-        fill<<<1024, THREADS, 0, j.s>>>((unsigned *)j.a, 2 * bytes / sizeof(unsigned), d->dtype == UM_F32);
+        fill<<<1024, THREADS, 0, j.s>>>((unsigned *)j.a, 2 * bytes / sizeof(unsigned), type);
         s = um_cu_launched("filling matrices", err);
     }
     if (!s) s = measure_candidates(&j, &seconds, err);
@@ -208,6 +217,7 @@ static um_status measure_product(um_device *d, double *rate, um_err *err) {
     if (!s) *rate = 2 * width * width * width / seconds;
     cudaStreamSynchronize(j.s);
     if (j.layout) cublasLtMatrixLayoutDestroy(j.layout);
+    if (j.out) cublasLtMatrixLayoutDestroy(j.out);
     if (j.product) cublasLtMatmulDescDestroy(j.product);
     if (j.lt) cublasLtDestroy(j.lt);
     if (j.a) cudaFree(j.a);

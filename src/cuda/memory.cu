@@ -10,7 +10,7 @@ enum { TOPS_PER_ROW = 16 };
 
 /* The widest rows that a layer needs, in elements. */
 typedef struct widths {
-    int32_t qkv, q, ff, expert_ff, head_dim, n_heads, n_kv_heads, branch;
+    int32_t in, qkv, q, ff, expert_ff, head_dim, n_heads, n_kv_heads, branch; /* in: of any operand */
 } widths;
 
 static widths widest(const um_network *n) {
@@ -27,6 +27,7 @@ static widths widest(const um_network *n) {
         w.n_kv_heads = UM_MAX(w.n_kv_heads, k->n_kv_heads);
         if (k->post_norms) w.branch = n->hidden;
     }
+    w.in = UM_MAX(n->hidden, UM_MAX(w.q, w.ff));
     return w;
 }
 
@@ -89,6 +90,7 @@ static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
     const um_dtype operand = f->d->dtype;
     const widths w = widest(n);
     const int32_t T = f->c.max_tokens, H = n->hidden, E = n->route.n_experts, R = f->c.max_rows;
+    const bool codes = f->d->config.weights == UM_F8;
     const buffer list[] = {
         {(void **)&f->x, rows_bytes(T, H, UM_F32), "residual stream"},
         {&f->normed, rows_bytes(T, H, operand), "normed activations"},
@@ -97,6 +99,8 @@ static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
         {&f->attended, rows_bytes(T, w.q, operand), "attention output"},
         {&f->gate_up, rows_bytes(T, 2 * w.ff, operand), "gate and up activations"},
         {&f->gated, rows_bytes(T, w.ff, operand), "gated activations"},
+        {(void **)&f->coded.code, codes ? rows_bytes(UM_MAX(T, R), w.in, UM_F8) : 0, "activations in 8 bits"},
+        {(void **)&f->coded.scale, codes ? rows_bytes(UM_MAX(T, R), 1, UM_F32) : 0, "scales of activations"},
         {(void **)&f->routed, rows_bytes(T, E, UM_F32), "router products"},
         {(void **)&f->low, rows_bytes(T, n->rank_max, UM_F32), "products of adapters"},
         {(void **)&f->branch[0], rows_bytes(T, w.branch, UM_F32), "results before their norms"},
@@ -106,7 +110,7 @@ static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
         {(void **)&f->saved, rows_bytes(f->c.n_saved, H, UM_F32), "saved hidden rows"},
         {&f->mixed, rows_bytes(R, H, operand), "rows of the head"},
         {&f->head_scratch, um_cu_head_scratch(R, n->vocab), "logits"},
-        {&f->moe_scratch, E ? um_cu_moe_scratch(&n->route, T, H, w.expert_ff, operand) : 0, "experts"},
+        {&f->moe_scratch, E ? um_cu_moe_scratch(&n->route, T, H, w.expert_ff, operand, codes) : 0, "experts"},
         {&f->select_scratch, f->c.n_scratch_pages ? um_cu_select_scratch(w.n_kv_heads, w.n_heads, w.head_dim, T) : 0,
          "selection of keys"},
         {(void **)&f->partial, PARTIAL_BYTES, "pieces of attention"},
@@ -218,11 +222,14 @@ static um_status new_adapters(um_forward *f, um_err *err) {
     return s;
 }
 
-static um_status new_expert_list(const um_network *n, um_weight *const *w, const void ***out, um_err *err) {
+/* Makes the device's lists of the experts' matrices and of their scales. *scales is NULL unless they are in e4m3. */
+static um_status new_expert_list(const um_network *n, um_weight *const *w, const void ***out, const void ***scales,
+                                 um_err *err) {
     const size_t E = (size_t)n->route.n_experts;
-    const void **list = UM_NEW_ARRAY(const void *, E);
-    for (size_t e = 0; e < E; e++) list[e] = w[e]->m.data;
-    um_status s = copy_to_device((void **)out, list, E * sizeof *list, "experts", err);
+    const void **list = UM_NEW_ARRAY(const void *, 2 * E);
+    for (size_t e = 0; e < E; e++) list[e] = w[e]->m.data, list[E + e] = w[e]->m.scale;
+    um_status s = copy_to_device((void **)out, list, 2 * E * sizeof *list, "experts", err);
+    *scales = s || w[0]->m.type != UM_F8 ? NULL : *out + E;
     um_free(list);
     return s;
 }
@@ -235,8 +242,9 @@ static um_status new_experts(um_forward *f, um_err *err) {
     for (int32_t i = 0; i < n->n_layers && !s; i++) {
         const um_layer *y = &n->layer[i];
         if (!y->router.w) continue;
-        s = new_expert_list(n, y->expert_gate_up, &f->experts[i].gate_up, err);
-        if (!s) s = new_expert_list(n, y->expert_down, &f->experts[i].down, err);
+        um_cu_experts *e = &f->experts[i];
+        s = new_expert_list(n, y->expert_gate_up, &e->gate_up, &e->gate_up_scale, err);
+        if (!s) s = new_expert_list(n, y->expert_down, &e->down, &e->down_scale, err);
     }
     return s;
 }

@@ -4,8 +4,11 @@
  * the experts.
  *
  * bf16 products use mma.sync with the weights as the first operand; weights and tokens stream through a ring in shared
- * memory. Their widths must be multiples of 8. All other products are computed by plain fp32 arithmetic in the order of
- * k. An output's order of sums depends only on the width, so its bits do not depend on the list or the chunk. */
+ * memory. Their widths must be multiples of 8. Products of e4m3 do the same, with widths that are multiples of 16.
+ * Hopper GPUs convert the operands of such an mma.sync to fp16, so its sums are as exact as those of bf16. All other
+ * products are computed by plain fp32 arithmetic in the order of k. An output's order of sums depends only on the
+ * width, so its bits do not depend on the list or the chunk. */
+#include "cuda/fp8.cuh"
 #include "cuda/mma.cuh"
 #include "cuda/route.cuh"
 
@@ -18,30 +21,34 @@ typedef struct product {
     int32_t n_tokens, top_k; /* room of a list; pairs of a token */
     int32_t in, n;
     um_act act;
+    /* For e4m3: the scales of the experts' rows and of the rows of x. Else NULL. */
+    const float *const *w_scale;
+    const float *x_scale;
 } product;
 
 static __device__ __forceinline__ float gated(const product &p, float gate, float up) {
     return um_cu_activate(p.act, gate) * up;
 }
 
-/* ---- bf16 -------------------------------------------------------------------------------------------------------- */
+/* ---- bf16 and e4m3 ----------------------------------------------------------------------------------------------- */
 
 /* A CTA has 4 warps and 128 rows of weights. Warp w has rows [16 w, 16 w + 16) of both halves of 64 rows. With gate and
  * up, the halves are gate rows and the up rows of the same numbers.
  *
- * A row of a stage has 64 elements in 8 pieces of 16 bytes. Piece p of row r lies at place p ^ (r & 7), so that neither
- * copies nor ldmatrix have bank conflicts. */
+ * A row of a stage has 64 elements of bf16 or 128 of e4m3, in 8 pieces of 16 bytes. Piece p of row r lies at place p ^
+ * (r & 7), so that neither copies nor ldmatrix have bank conflicts. */
 enum {
     THREADS = 128,
     HALF = 64,  /* rows of a half */
     CHUNK = 64, /* most tokens of a tile */
-    WIDTH = 64, /* elements of a row in a stage */
     STAGES = 3,
-    ROW_BYTES = WIDTH * 2,
+    ROW_BYTES = 128,             /* of a row in a stage */
     X_AT = 2 * HALF * ROW_BYTES, /* the tokens of a stage follow its weights */
     STAGE_BYTES = X_AT + CHUNK * ROW_BYTES,
     RING_BYTES = STAGES * STAGE_BYTES
 };
+
+template <bool F8> static constexpr int size_of = F8 ? 1 : 2; /* bytes of an element */
 
 /* Copies 16 bytes to shared memory. Writes zeros and reads nothing unless `ok`. */
 static __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool ok) {
@@ -64,7 +71,18 @@ static __device__ __forceinline__ void load2(uint32_t v[2], uint32_t from) {
                  : "r"(from)
                  : "memory");
 }
+/* Multiplies 16 elements of bf16, or with F8 32 of e4m3. */
+template <bool F8>
 static __device__ __forceinline__ void multiply(float c[4], const uint32_t a[4], const uint32_t b[2]) {
+    if constexpr (F8) {
+#if __CUDA_ARCH__ >= 890
+        asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+            "{%0,%1,%2,%3};\n"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+        return;
+    }
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
         "{%0,%1,%2,%3};\n"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -78,7 +96,8 @@ static __device__ __forceinline__ uint32_t piece_at(uint32_t rows, int row, int 
 
 /* The tile of a CTA. */
 typedef struct tile {
-    const um_bf16 *w;    /* the expert's weights */
+    const char *w;       /* the expert's weights */
+    const float *scale;  /* of their rows, with F8 */
     const int32_t *pair; /* [n_pairs] pairs of the chunk */
     int32_t n_pairs;
     int32_t first; /* first row of the first half */
@@ -86,40 +105,41 @@ typedef struct tile {
 } tile;
 
 /* Starts the copy of the weights of a step of k into a stage. Each thread copies a piece of 8 rows, 16 rows apart. */
-template <bool GATED>
+template <bool GATED, bool F8>
 static __device__ __forceinline__ void copy_weights(const product &p, const tile &t, int step, uint32_t stage) {
-    const int row = threadIdx.x / 8, piece = threadIdx.x % 8, k = step * WIDTH + piece * 8;
+    const int row = threadIdx.x / 8, piece = threadIdx.x % 8, at = step * ROW_BYTES + piece * 16;
+    const int bytes = p.in * size_of<F8>; /* of a row */
     const uint32_t to = piece_at(stage, row, piece);
-    const um_bf16 *from[2];
-    from[0] = t.w + (size_t)(t.first + row) * p.in + k;
-    from[1] = from[0] + (size_t)(GATED ? p.n : HALF) * p.in;
+    const char *from[2];
+    from[0] = t.w + (size_t)(t.first + row) * bytes + at;
+    from[1] = from[0] + (size_t)(GATED ? p.n : HALF) * bytes;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         const int r = t.first + row + 16 * (GATED ? i % 4 : i);
-        copy16(to + 16 * i * ROW_BYTES, from[i / 4] + (size_t)(i % 4) * 16 * p.in, k < p.in && r < p.n);
+        copy16(to + 16 * i * ROW_BYTES, from[i / 4] + (size_t)(i % 4) * 16 * bytes, at < bytes && r < p.n);
     }
 }
 
 /* Starts the copy of N8 * 8 tokens; row[i] is the input of the token threadIdx.x / 8 + 16 i. */
-template <int N8>
-static __device__ __forceinline__ void copy_tokens(const product &p, const tile &t, const um_bf16 *const row[4],
-                                                   int step, uint32_t stage) {
-    const int first = threadIdx.x / 8, piece = threadIdx.x % 8, k = step * WIDTH + piece * 8;
+template <int N8, bool F8>
+static __device__ __forceinline__ void copy_tokens(const product &p, const tile &t, const char *const row[4], int step,
+                                                   uint32_t stage) {
+    const int first = threadIdx.x / 8, piece = threadIdx.x % 8, at = step * ROW_BYTES + piece * 16;
     const uint32_t to = piece_at(stage + X_AT, first, piece);
 #pragma unroll
     for (int i = 0; i < UM_CEIL_DIV(N8, 2); i++)
         if (first + 16 * i < N8 * 8)
-            copy16(to + 16 * i * ROW_BYTES, row[i] + k, k < p.in && first + 16 * i < t.n_pairs);
+            copy16(to + 16 * i * ROW_BYTES, row[i] + at, at < p.in * size_of<F8> && first + 16 * i < t.n_pairs);
 }
 
 /* Adds the products of a stage. sum[h][j] belongs to half h of the rows and tokens [8 j, 8 j + 8). The addresses of the
- * steps of 16 in k differ in two bits. */
-template <int N8> static __device__ __forceinline__ void multiply_stage(uint32_t stage, float sum[2][N8][4]) {
+ * steps of 32 bytes in k differ in two bits. */
+template <int N8, bool F8> static __device__ __forceinline__ void multiply_stage(uint32_t stage, float sum[2][N8][4]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const uint32_t w_at = piece_at(stage, warp * 16 + lane % 16, lane / 16);
     const uint32_t x_at = piece_at(stage + X_AT, lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
-    for (int kk = 0; kk < WIDTH / 16; kk++) {
+    for (int kk = 0; kk < ROW_BYTES / 32; kk++) {
         uint32_t w[2][4], x[2 * N8];
 #pragma unroll
         for (int h = 0; h < 2; h++) load4(w[h], (w_at ^ (kk * 32)) + h * HALF * ROW_BYTES);
@@ -130,23 +150,29 @@ template <int N8> static __device__ __forceinline__ void multiply_stage(uint32_t
 #pragma unroll
         for (int j = 0; j < N8; j++)
 #pragma unroll
-            for (int h = 0; h < 2; h++) multiply(sum[h][j], w[h], x + 2 * j);
+            for (int h = 0; h < 2; h++) multiply<F8>(sum[h][j], w[h], x + 2 * j);
     }
 }
 
 /* Stores a tile. A thread has two adjacent tokens of the rows lane / 4 and lane / 4 + 8 of its warp's 16. */
-template <bool GATED, int N8>
+template <bool GATED, int N8, bool F8>
 static __device__ __forceinline__ void store_tile(const product &p, const tile &t, const float sum[2][N8][4]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = t.first + warp * 16 + lane / 4;
 #pragma unroll
     for (int i = 0; i < N8 * 2; i++) {
         const int token = i / 2 * 8 + lane % 4 * 2 + i % 2;
         if (token >= t.n_pairs) continue;
-        const size_t at = (size_t)t.pair[token] * p.n;
+        const int32_t pair = t.pair[token];
+        const size_t at = (size_t)pair * p.n;
+        const float x_scale = F8 ? p.x_scale[GATED ? pair / p.top_k : pair] : 1;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const float a = sum[0][i / 2][2 * r + i % 2], b = sum[1][i / 2][2 * r + i % 2];
-            const int to = row + 8 * r;
+            float a = sum[0][i / 2][2 * r + i % 2], b = sum[1][i / 2][2 * r + i % 2];
+            const int to = row + 8 * r, behind = to + (GATED ? p.n : HALF);
+            if (F8 && to < p.n) {
+                a *= x_scale * t.scale[to];
+                if (GATED || behind < p.n) b *= x_scale * t.scale[behind];
+            }
             if (GATED) {
                 if (to < p.n) ((um_bf16 *)p.y)[at + to] = __float2bfloat16_rn(gated(p, a, b));
                 continue;
@@ -158,58 +184,60 @@ static __device__ __forceinline__ void store_tile(const product &p, const tile &
 }
 
 /* Computes a tile for up to N8 * 8 pairs. Weights do not depend on the list, so their copies start first. */
-template <bool GATED, int N8> static __device__ __forceinline__ void compute_tile(const product &p, const tile &t) {
-    const int n_steps = UM_CEIL_DIV(p.in, WIDTH);
-    const um_bf16 *row[4];
+template <bool GATED, int N8, bool F8>
+static __device__ __forceinline__ void compute_tile(const product &p, const tile &t) {
+    const int n_steps = UM_CEIL_DIV(p.in * size_of<F8>, ROW_BYTES);
+    const char *row[4];
     float sum[2][N8][4] = {};
     __syncthreads(); /* the tile before has read its last stage */
 #pragma unroll
     for (int i = 0; i < STAGES - 1; i++)
-        if (i < n_steps) copy_weights<GATED>(p, t, i, t.ring + i * STAGE_BYTES);
+        if (i < n_steps) copy_weights<GATED, F8>(p, t, i, t.ring + i * STAGE_BYTES);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int token = threadIdx.x / 8 + 16 * i;
-        row[i] = (const um_bf16 *)p.x;
-        if (token < t.n_pairs) row[i] += (size_t)(GATED ? t.pair[token] / p.top_k : t.pair[token]) * p.in;
+        row[i] = (const char *)p.x;
+        if (token < t.n_pairs) row[i] += (size_t)(GATED ? t.pair[token] / p.top_k : t.pair[token]) * p.in * size_of<F8>;
     }
 #pragma unroll
     for (int i = 0; i < STAGES - 1; i++) {
-        if (i < n_steps) copy_tokens<N8>(p, t, row, i, t.ring + i * STAGE_BYTES);
+        if (i < n_steps) copy_tokens<N8, F8>(p, t, row, i, t.ring + i * STAGE_BYTES);
         commit();
     }
     for (int i = 0, now = 0, next = STAGES - 1; i < n_steps; i++) {
         wait_all_but<STAGES - 2>();
         __syncthreads(); /* step i has arrived for all warps, and all have finished step i - 1 */
         if (i + STAGES - 1 < n_steps) {
-            copy_weights<GATED>(p, t, i + STAGES - 1, t.ring + next * STAGE_BYTES);
-            copy_tokens<N8>(p, t, row, i + STAGES - 1, t.ring + next * STAGE_BYTES);
+            copy_weights<GATED, F8>(p, t, i + STAGES - 1, t.ring + next * STAGE_BYTES);
+            copy_tokens<N8, F8>(p, t, row, i + STAGES - 1, t.ring + next * STAGE_BYTES);
         }
         commit();
-        multiply_stage<N8>(t.ring + now * STAGE_BYTES, sum);
+        multiply_stage<N8, F8>(t.ring + now * STAGE_BYTES, sum);
         now = now + 1 == STAGES ? 0 : now + 1;
         next = next + 1 == STAGES ? 0 : next + 1;
     }
-    store_tile<GATED, N8>(p, t, sum);
+    store_tile<GATED, N8, F8>(p, t, sum);
 }
 
 /* Grid: chunks of tokens, tiles of rows, experts. Chunks of the same weights run at the same time, so that the weights
  * are read from HBM once. An expert with more chunks than the grid has a loop over them. */
-template <bool GATED> static __global__ void __launch_bounds__(THREADS, 3) bf16_kernel(product p) {
+template <bool GATED, bool F8> static __global__ void __launch_bounds__(THREADS, 3) mma_kernel(product p) {
     um_cu_let_next_start();
     um_cu_wait_for_previous();
     extern __shared__ __align__(128) char ring[];
     const int e = blockIdx.z, count = p.count[e];
     tile t;
-    t.w = (const um_bf16 *)p.w[e];
+    t.w = (const char *)p.w[e];
+    t.scale = F8 ? p.w_scale[e] : NULL;
     t.first = blockIdx.y * (GATED ? HALF : 2 * HALF);
     t.ring = (uint32_t)__cvta_generic_to_shared(ring);
     for (int from = blockIdx.x * CHUNK; from < count; from += gridDim.x * CHUNK) {
         t.n_pairs = UM_MIN(count - from, CHUNK);
         t.pair = p.pair + (size_t)e * p.n_tokens + from;
-        if (t.n_pairs <= 8) compute_tile<GATED, 1>(p, t);
-        else if (t.n_pairs <= 16) compute_tile<GATED, 2>(p, t);
-        else if (t.n_pairs <= 32) compute_tile<GATED, 4>(p, t);
-        else compute_tile<GATED, 8>(p, t);
+        if (t.n_pairs <= 8) compute_tile<GATED, 1, F8>(p, t);
+        else if (t.n_pairs <= 16) compute_tile<GATED, 2, F8>(p, t);
+        else if (t.n_pairs <= 32) compute_tile<GATED, 4, F8>(p, t);
+        else compute_tile<GATED, 8, F8>(p, t);
     }
 }
 
@@ -318,10 +346,10 @@ static unsigned grid_chunks(int32_t n_tokens, const um_expert_route *r, int chun
     return (unsigned)UM_MAX(1, UM_MIN(UM_CEIL_DIV(twice, chunk), UM_CEIL_DIV(n_tokens, chunk)));
 }
 
-template <bool GATED> static void start_bf16(const product *p, const um_expert_route *r, cudaStream_t s) {
+template <bool GATED, bool F8> static void start_mma(const product *p, const um_expert_route *r, cudaStream_t s) {
     const dim3 grid(grid_chunks(p->n_tokens, r, CHUNK), UM_CEIL_DIV(p->n, GATED ? HALF : 2 * HALF), r->n_experts);
-    cudaFuncSetAttribute(bf16_kernel<GATED>, cudaFuncAttributeMaxDynamicSharedMemorySize, RING_BYTES);
-    um_cu_start(bf16_kernel<GATED>, grid, dim3(THREADS), RING_BYTES, s, *p);
+    cudaFuncSetAttribute(mma_kernel<GATED, F8>, cudaFuncAttributeMaxDynamicSharedMemorySize, RING_BYTES);
+    um_cu_start(mma_kernel<GATED, F8>, grid, dim3(THREADS), RING_BYTES, s, *p);
 }
 
 template <typename E, bool GATED> static void start_plain(const product *p, const um_expert_route *r, cudaStream_t s) {
@@ -331,15 +359,17 @@ template <typename E, bool GATED> static void start_plain(const product *p, cons
 }
 
 template <bool GATED> static void start_product(const product *p, const um_cu_moe *a, cudaStream_t s) {
-    if (a->type == UM_F32) start_plain<float, GATED>(p, &a->route, s);
+    if (p->w_scale) start_mma<GATED, true>(p, &a->route, s);
+    else if (a->type == UM_F32) start_plain<float, GATED>(p, &a->route, s);
     else if (p->in % 8) start_plain<um_bf16, GATED>(p, &a->route, s);
-    else start_bf16<GATED>(p, &a->route, s);
+    else start_mma<GATED, false>(p, &a->route, s);
 }
 
 typedef struct parts {
     um_cu_routes routes;
-    void *gated; /* [pairs, ff] operands */
-    float *out;  /* [pairs, H] outputs of the experts */
+    void *gated;       /* [pairs, ff] operands */
+    um_cu_coded coded; /* the same in e4m3 */
+    float *out;        /* [pairs, H] outputs of the experts */
 } parts;
 
 /* Returns the next part of the scratch and advances *at. */
@@ -351,7 +381,7 @@ static void *part_at(char *scratch, size_t *at, size_t bytes) {
 
 /* Divides the scratch. Returns its bytes. */
 static size_t divide(const um_expert_route *r, int32_t n_tokens, int32_t hidden, int32_t n_ff, um_dtype type,
-                     void *scratch, parts *p) {
+                     bool codes, void *scratch, parts *p) {
     const size_t T = (size_t)n_tokens, E = (size_t)r->n_experts, pairs = T * (size_t)r->top_k;
     char *base = (char *)scratch;
     size_t at = 0;
@@ -361,23 +391,50 @@ static size_t divide(const um_expert_route *r, int32_t n_tokens, int32_t hidden,
     p->routes.count = (int32_t *)part_at(base, &at, 4 * E);
     p->routes.pair = (int32_t *)part_at(base, &at, 4 * E * T);
     p->gated = part_at(base, &at, pairs * (size_t)n_ff * um_dtype_size(type));
+    p->coded.code = (unsigned char *)part_at(base, &at, codes ? pairs * (size_t)n_ff : 0);
+    p->coded.scale = (float *)part_at(base, &at, codes ? 4 * pairs : 0);
     p->out = (float *)part_at(base, &at, 4 * pairs * (size_t)hidden);
     return at;
 }
 
-size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t hidden, int32_t n_ff, um_dtype type) {
+size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t hidden, int32_t n_ff, um_dtype type,
+                         bool codes) {
     parts p;
-    return divide(route, n_tokens, hidden, n_ff, type, NULL, &p);
+    return divide(route, n_tokens, hidden, n_ff, type, codes, NULL, &p);
 }
 
 void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s) {
     const int32_t T = b->capacity.n_tokens, K = a->route.top_k, H = a->hidden;
     parts p;
-    divide(&a->route, T, H, a->n_ff, a->type, a->scratch, &p);
+    divide(&a->route, T, H, a->n_ff, a->type, a->down_scale != NULL, a->scratch, &p);
     um_cu_route(b, &a->route, a->logits, a->bias, a->expert_scale, &p.routes, s);
-    const product gate_up = {a->gate_up, a->x, p.gated, p.routes.count, p.routes.pair, T, K, H, a->n_ff, a->act};
-    const product down = {a->down, p.gated, p.out, p.routes.count, p.routes.pair, T, K, a->n_ff, H, a->act};
+    const bool up_codes = a->gate_up_scale, down_codes = a->down_scale;
+    const product gate_up = {a->gate_up,
+                             up_codes ? a->coded.code : a->x,
+                             p.gated,
+                             p.routes.count,
+                             p.routes.pair,
+                             T,
+                             K,
+                             H,
+                             a->n_ff,
+                             a->act,
+                             a->gate_up_scale,
+                             a->coded.scale};
+    const product down = {a->down,
+                          down_codes ? p.coded.code : p.gated,
+                          p.out,
+                          p.routes.count,
+                          p.routes.pair,
+                          T,
+                          K,
+                          a->n_ff,
+                          H,
+                          a->act,
+                          a->down_scale,
+                          p.coded.scale};
     start_product<true>(&gate_up, a, s);
+    if (down_codes) um_cu_quantize((const um_bf16 *)p.gated, T * K, a->n_ff, &p.coded, s);
     start_product<false>(&down, a, s);
     um_cu_start(add_kernel, dim3(UM_CEIL_DIV(H, 256), T), dim3(256), 0, s, *b, K, H, p.routes.weight, p.out, a->add,
                 a->y);

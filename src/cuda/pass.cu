@@ -55,7 +55,8 @@ typedef struct launch {
     um_forward *f;
     um_cu_batch b;
     um_cu_sizes sizes;
-    bool selects; /* spans keep sparse keys */
+    bool selects;      /* spans keep sparse keys */
+    const void *coded; /* the operand whose codes are in f->coded; NULL: none */
     cudaStream_t s;
     um_err *err;
     um_status status; /* the first error */
@@ -69,33 +70,55 @@ static void check(launch *p, const char *what) {
 
 static int32_t rows_of(const launch *p) { return p->sizes.n_tokens; }
 
+static bool is_fp8(const um_linear *w) { return w->w && w->w->m.type == UM_F8; }
+
+static bool has_fp8_experts(const launch *p, int32_t layer) {
+    return p->f->net->layer[layer].router.w && p->f->experts[layer].gate_up_scale;
+}
+
+/* Returns x as the input of a product. For weights in e4m3 x is rounded to e4m3, unless it is already. */
+static um_cu_rows input_of(launch *p, const um_cu_matrix *w, const void *x) {
+    um_forward *f = p->f;
+    if (w->type != UM_F8) return {x, NULL, rows_of(p)};
+    if (p->coded != x) {
+        um_cu_quantize((const um_bf16 *)x, rows_of(p), w->in, &f->coded, p->s);
+        check(p, "quantize");
+        p->coded = x;
+    }
+    return {f->coded.code, f->coded.scale, rows_of(p)};
+}
+
 /* y = W x + bias, or y += that, with the adapters of the tokens. */
 static void linear(launch *p, const um_linear *w, const um_cu_low_rank *low_rank, const void *x, bool add,
                    um_dtype out_type, void *y, const char *what) {
     um_forward *f = p->f;
     const um_cu_matrix *m = &w->w->m;
     if (p->status) return;
-    p->status = um_cu_linear(f->products, m, x, rows_of(p), add, out_type, y, m->rows, p->s);
+    p->status = um_cu_linear(f->products, m, input_of(p, m, x), add, out_type, y, m->rows, p->s);
     if (p->status) {
         um_fail(p->err, p->status, "%s: cuBLASLt refused the product", what);
         return;
     }
     if (w->bias) um_cu_add_bias(y, w->bias->data, rows_of(p), m->rows, out_type, p->s);
     if (low_rank && p->sizes.adapts)
-        um_cu_low_rank_add(&p->b, low_rank, m->in, m->rows, f->net->rank_max, m->type, x, f->low, out_type, y, p->s);
+        um_cu_low_rank_add(&p->b, low_rank, m->in, m->rows, f->net->rank_max, m->type == UM_F8 ? f->d->dtype : m->type,
+                           x, f->low, out_type, y, p->s);
     check(p, what);
 }
 
-/* y = norm(x), and the same in fp32; one of the outputs may be NULL. Without a weight, w is NULL. */
-static void norm_rows(launch *p, const float *x, const um_vector *w, const um_vector *bias, void *y, float *exact) {
+/* y = norm(x), and the same in fp32; one of the outputs may be NULL. Without a weight, w is NULL. codes: y is also
+ * stored in e4m3. */
+static void norm_rows(launch *p, const float *x, const um_vector *w, const um_vector *bias, void *y, float *exact,
+                      bool codes) {
     um_forward *f = p->f;
     um_cu_norm(x, um_cu_values(w ? w : f->net->ones), um_cu_values(bias), f->net->norm_eps, rows_of(p), f->net->hidden,
-               f->d->dtype, y, exact, p->s);
+               f->d->dtype, y, exact, codes ? &f->coded : NULL, p->s);
     check(p, "norm");
+    p->coded = codes ? y : NULL;
 }
 
-static void norm(launch *p, const um_vector *w, const um_vector *bias, void *y, float *exact) {
-    norm_rows(p, p->f->x, w, bias, y, exact);
+static void norm(launch *p, const um_vector *w, const um_vector *bias, void *y, float *exact, bool codes) {
+    norm_rows(p, p->f->x, w, bias, y, exact, codes);
 }
 
 /* x = (x + norm(y)) * scale. The factors of the modes may be NULL. */
@@ -114,7 +137,7 @@ static void attention_half(launch *p, int32_t layer) {
     const um_cu_adapters none = {}, *a = f->adapters ? &f->adapters[layer] : &none;
     const um_rotary *rotary = &n->rotary[k->rotary];
     const um_cu_kv *kv = &f->kv[k->kv];
-    norm(p, y->attn_norm, y->attn_norm_bias, f->normed, NULL);
+    norm(p, y->attn_norm, y->attn_norm_bias, f->normed, NULL, is_fp8(&y->qkv));
     linear(p, &y->qkv, a->qkv, f->normed, false, f->d->dtype, f->qkv, "qkv");
     const um_cu_rope rope = {.layer = f->kv_layer[layer],
                              .n_heads = k->n_heads,
@@ -170,13 +193,16 @@ static void gate(launch *p, const gated_layer *l) {
     const um_cu_matrix *m = &l->gate_up->w->m;
     const bool plain = !l->gate_up->bias && !(l->gate_up_adapters && p->sizes.adapts) && f->d->dtype == UM_BF16 &&
                        l->act == UM_ACT_SILU;
-    if (plain && !p->status && um_cu_gated(f->products, m, f->normed, rows_of(p), f->gated, p->s)) {
+    const bool only_codes = is_fp8(l->down) && !(l->down_adapters && p->sizes.adapts);
+    if (plain && !p->status && um_cu_gated(f->products, m, input_of(p, m, f->normed), f->gated, p->s)) {
         check(p, "gate_up");
+        p->coded = NULL; /* f->gated has new contents */
         return;
     }
     linear(p, l->gate_up, l->gate_up_adapters, f->normed, false, f->d->dtype, f->gate_up, "gate_up");
-    um_cu_gate(f->gate_up, rows_of(p), m->rows / 2, l->act, f->d->dtype, f->gated, p->s);
+    um_cu_gate(f->gate_up, rows_of(p), m->rows / 2, l->act, f->d->dtype, f->gated, only_codes ? &f->coded : NULL, p->s);
     check(p, "gate");
+    p->coded = only_codes ? f->gated : NULL;
 }
 
 /* out = Wdown (act(Wgate h) * Wup h), or out += that, with h in f->normed. */
@@ -190,15 +216,20 @@ static void experts(launch *p, int32_t layer, const um_cu_low_rank *router_adapt
     um_forward *f = p->f;
     const um_layer *y = &f->net->layer[layer];
     linear(p, &y->router, router_adapters, f->exact, false, UM_F32, f->routed, "router");
+    const um_cu_experts *e = &f->experts[layer];
+    if (e->gate_up_scale) input_of(p, &y->expert_gate_up[0]->m, f->normed); /* f->coded */
     const um_cu_moe moe = {.route = f->net->route,
                            .logits = f->routed,
                            .bias = um_cu_values(y->router_bias),
                            .expert_scale = um_cu_values(y->expert_scale),
                            .act = um_kind_of(f->net, layer)->act,
-                           .gate_up = f->experts[layer].gate_up,
-                           .down = f->experts[layer].down,
+                           .gate_up = e->gate_up,
+                           .down = e->down,
+                           .gate_up_scale = (const float *const *)e->gate_up_scale,
+                           .down_scale = (const float *const *)e->down_scale,
                            .type = f->d->dtype,
                            .x = f->normed,
+                           .coded = f->coded,
                            .hidden = f->net->hidden,
                            .n_ff = um_kind_of(f->net, layer)->expert_ff,
                            .y = out,
@@ -213,12 +244,12 @@ static void normed_half(launch *p, int32_t layer, const um_cu_adapters *a) {
     um_forward *f = p->f;
     const um_layer *y = &f->net->layer[layer];
     const gated_layer dense = {&y->gate_up, &y->down, a->gate_up, a->down, um_kind_of(f->net, layer)->act};
-    norm(p, y->ffn_norm, NULL, f->normed, NULL);
+    norm(p, y->ffn_norm, NULL, f->normed, NULL, is_fp8(&y->gate_up));
     feed_forward(p, &dense, false, f->branch[0]);
     if (y->router.w) {
-        norm_rows(p, f->branch[0], y->dense_post_norm, NULL, NULL, f->branch[0]);
-        norm(p, y->router_norm, NULL, NULL, f->exact);
-        norm(p, y->expert_norm, NULL, f->normed, NULL);
+        norm_rows(p, f->branch[0], y->dense_post_norm, NULL, NULL, f->branch[0], false);
+        norm(p, y->router_norm, NULL, NULL, f->exact, false);
+        norm(p, y->expert_norm, NULL, f->normed, NULL, has_fp8_experts(p, layer));
         experts(p, layer, a->router, false, f->branch[1]);
         norm_add(p, f->branch[1], y->expert_post_norm, NULL, f->branch[0]);
     }
@@ -236,7 +267,8 @@ static void feed_forward_half(launch *p, int32_t layer) {
         normed_half(p, layer, a);
         return;
     }
-    norm(p, y->ffn_norm, y->ffn_norm_bias, f->normed, y->router.w ? f->exact : NULL);
+    const bool codes = has_fp8_experts(p, layer) || is_fp8(&y->gate_up) || is_fp8(&y->shared_gate_up);
+    norm(p, y->ffn_norm, y->ffn_norm_bias, f->normed, y->router.w ? f->exact : NULL, codes);
     if (y->gate_up.w) feed_forward(p, &dense, true, f->x);
     if (y->shared_gate_up.w) feed_forward(p, &shared, true, f->x);
     if (y->router.w) experts(p, layer, a->router, true, f->x);
@@ -252,6 +284,7 @@ static void condition(launch *p) {
     p->part = "condition";
     um_cu_blend_norm(&p->b, f->blend, c->norm->data, f->net->norm_eps, f->net->hidden, f->d->dtype, f->normed, p->s);
     check(p, "blend_norm");
+    p->coded = NULL; /* f->normed has new contents */
     feed_forward(p, &l, true, f->x);
     um_cu_canvas_norm(&p->b, f->net->ones->data, f->net->norm_eps, f->net->hidden, f->x, p->s);
     check(p, "canvas_norm");
@@ -276,6 +309,7 @@ static um_cu_head head_of(launch *p) {
             .embed_scale = f->net->embed_scale,
             .blend = p->sizes.canvas ? f->blend : NULL,
             .mixed = f->mixed,
+            .coded = f->coded,
             .scratch = f->head_scratch,
             .mark = mark_head,
             .mark_arg = p,
@@ -297,7 +331,7 @@ static um_status start_body(launch *p) {
             attention_half(p, layer);
             feed_forward_half(p, layer);
         }
-        norm(p, n->final_norm, n->final_norm_bias, NULL, f->hidden);
+        norm(p, n->final_norm, n->final_norm_bias, NULL, f->hidden, false);
     }
     if (p->sizes.n_rows && !p->status) {
         const um_cu_head head = head_of(p);

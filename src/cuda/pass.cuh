@@ -40,6 +40,7 @@ typedef struct um_cu_adapters {
 /* Device pointers to the experts of a layer [n_experts]; NULL for a dense layer. */
 typedef struct um_cu_experts {
     const void **gate_up, **down;
+    const void **gate_up_scale, **down_scale; /* NULL unless the matrices are in e4m3 */
 } um_cu_experts;
 
 struct um_forward {
@@ -60,10 +61,11 @@ struct um_forward {
     float *exact;          /* [T, H] the same in fp32, for routers */
     void *qkv, *attended;  /* [T, (heads + 2 kv heads) * d], [T, heads * d] operands */
     void *gate_up, *gated; /* [T, 2 * widest ff], [T, widest ff] operands */
-    float *routed;         /* [T, E] */
-    float *low;            /* [T, rank_max] */
-    float *branch[2];      /* [T, H] results of attention and feed-forward layers before their norms; NULL: not used */
-    float *blend;          /* [n_blends, H] blends of embeddings for later passes; NULL: there are none */
+    um_cu_coded coded; /* [T or rows, widest operand], and its scales: an operand in e4m3; NULL without such weights */
+    float *routed;     /* [T, E] */
+    float *low;        /* [T, rank_max] */
+    float *branch[2];  /* [T, H] results of attention and feed-forward layers before their norms; NULL: not used */
+    float *blend;      /* [n_blends, H] blends of embeddings for later passes; NULL: there are none */
     float *hidden, *saved; /* [T, H], [n_saved, H] after the final norm */
     void *mixed;           /* [rows, H] operand of the head */
     void *head_scratch, *moe_scratch, *select_scratch;

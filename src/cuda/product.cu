@@ -1,6 +1,6 @@
-/* product: y = W x. Weights in bf16 go through cuBLASLt by the plans of product_plan.cu, fp32 weights and shapes that
- * cuBLASLt does not support through product_simt.cu. Which of the two computes a product depends only on the shape and
- * the type of the weights, never on T. */
+/* product: y = W x. Weights in bf16 and e4m3 go through cuBLASLt by the plans of product_plan.cu, fp32 weights and
+ * shapes that cuBLASLt does not support through product_simt.cu. Which of the two computes a product depends only on
+ * the shape and the type of the weights, never on T. */
 #include "cuda/product.cuh"
 
 const int32_t um_cu_bucket[UM_CU_BUCKETS] = {8, 16, 32, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096};
@@ -12,8 +12,26 @@ um_status um_cu_lt_check(cublasStatus_t status, const char *what, um_err *err) {
 
 /* ---- The object -------------------------------------------------------------------------------------------------- */
 
-static um_status open_library(um_cu_products *p, um_err *err) {
+/* Sets an attribute of a description of products. */
+static um_status set_attribute(cublasLtMatmulDescOpaque_t *d, cublasLtMatmulDescAttributes_t which, const void *value,
+                               size_t bytes, um_err *err) {
+    return um_cu_lt_check(cublasLtMatmulDescSetAttribute(d, which, value, bytes), "cublasLtMatmulDescSetAttribute",
+                          err);
+}
+
+static um_status describe_products(um_cu_products *p, um_err *err) {
     const cublasOperation_t transposed = CUBLAS_OP_T;
+    const cublasLtMatmulMatrixScale_t of_rows = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    um_status s = um_cu_lt_check(cublasLtMatmulDescInit(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                                 "cublasLtMatmulDescInit", err);
+    if (!s) s = set_attribute(&p->product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed, err);
+    p->product_fp8 = p->product;
+    if (!s) s = set_attribute(&p->product_fp8, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &of_rows, sizeof of_rows, err);
+    if (!s) s = set_attribute(&p->product_fp8, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &of_rows, sizeof of_rows, err);
+    return s;
+}
+
+static um_status open_library(um_cu_products *p, um_err *err) {
     int device;
     UM_CU_TRY(cudaGetDevice(&device), err);
     UM_CU_TRY(cudaDeviceGetAttribute(&p->n_processors, cudaDevAttrMultiProcessorCount, device), err);
@@ -21,13 +39,7 @@ static um_status open_library(um_cu_products *p, um_err *err) {
     UM_CU_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), err);
     p->has_stream = major == 9; /* wgmma belongs to Hopper alone */
     um_status s = um_cu_lt_check(cublasLtCreate(&p->lt), "cublasLtCreate", err);
-    if (!s)
-        s = um_cu_lt_check(cublasLtMatmulDescInit(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
-                           "cublasLtMatmulDescInit", err);
-    if (!s)
-        s = um_cu_lt_check(
-            cublasLtMatmulDescSetAttribute(&p->product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
-            "cublasLtMatmulDescSetAttribute", err);
+    if (!s) s = describe_products(p, err);
     return s ? s : um_cu_simt_prepare(err);
 }
 
@@ -57,12 +69,29 @@ um_cu_products_info um_cu_products_get_info(const um_cu_products *p) { return p-
 
 /* Returns whether a product goes through cuBLASLt. The library's fast kernels need rows of x and y that are aligned to
  * 16 bytes. */
-static bool suits_library(const um_cu_matrix *w) { return w->type == UM_BF16 && w->in % 8 == 0 && w->rows % 8 == 0; }
+static bool suits_library(const um_cu_matrix *w) {
+    return w->type == UM_F8 || (w->type == UM_BF16 && w->in % 8 == 0 && w->rows % 8 == 0);
+}
+
+bool um_cu_fp8_suits(int64_t rows, int64_t in) {
+    int device = 0, major = 0;
+    return rows % 16 == 0 && in % 16 == 0 && cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
+}
+
+/* Returns the part of a product that its operands determine. */
+static um_cu_stream stream_of(const um_cu_matrix *w, const um_cu_rows *x) {
+    um_cu_stream job = {};
+    job.w = w->data, job.x = x->data, job.w_scale = w->scale, job.x_scale = x->scale;
+    job.in = job.x_stride = w->in, job.T = x->n;
+    return job;
+}
 
 static um_cu_shape *find_shape(const um_cu_products *p, const um_cu_matrix *w, um_dtype out_type, bool add) {
     for (int i = 0; i < p->info.n_shapes; i++) {
         um_cu_shape *shape = &p->shape[i];
-        if (shape->rows == w->rows && shape->in == w->in && shape->out_type == out_type && shape->add == add)
+        if (shape->rows == w->rows && shape->in == w->in && shape->type == w->type && shape->out_type == out_type &&
+            shape->add == add)
             return shape;
     }
     return NULL;
@@ -76,6 +105,7 @@ um_status um_cu_products_prepare(um_cu_products *p, const um_cu_matrix *w, int32
     um_cu_shape planned = {};
     planned.rows = w->rows;
     planned.in = w->in;
+    planned.type = w->type;
     planned.out_type = out_type;
     planned.add = add;
     const double start = um_now();
@@ -96,31 +126,40 @@ um_status um_cu_products_prepare(um_cu_products *p, const um_cu_matrix *w, int32
 
 cublasStatus_t um_cu_layouts_init(um_cu_layouts *l, const um_cu_shape *shape, int32_t T, int32_t stride) {
     const uint64_t rows = (uint64_t)shape->rows, in = (uint64_t)shape->in, n = (uint64_t)T;
+    const cudaDataType type = shape->type == UM_F8 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
     const cudaDataType out = shape->out_type == UM_F32 ? CUDA_R_32F : CUDA_R_16BF;
-    cublasStatus_t s = cublasLtMatrixLayoutInit(&l->w, CUDA_R_16BF, in, rows, shape->in);
-    if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatrixLayoutInit(&l->x, CUDA_R_16BF, in, n, shape->in);
+    cublasStatus_t s = cublasLtMatrixLayoutInit(&l->w, type, in, rows, shape->in);
+    if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatrixLayoutInit(&l->x, type, in, n, shape->in);
     if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatrixLayoutInit(&l->y, out, rows, n, stride);
     return s;
 }
 
-static bool start_library(const um_cu_products *p, const um_cu_shape *shape, const cublasLtMatmulAlgo_t *algo,
-                          const void *w, const void *x, int32_t T, void *y, int32_t stride, cudaStream_t s) {
-    const float one = 1, keep = shape->add ? 1.0f : 0.0f;
-    um_cu_layouts l;
-    if (um_cu_layouts_init(&l, shape, T, stride) != CUBLAS_STATUS_SUCCESS) return false;
-    /* The library takes its handles as pointers to structs without const, but changes none of them. */
-    return cublasLtMatmul(p->lt, (cublasLtMatmulDesc_t)&p->product, &one, w, &l.w, x, &l.x, &keep, y, &l.y, y, &l.y,
-                          algo, p->workspace, p->workspace_bytes, s) == CUBLAS_STATUS_SUCCESS;
+cublasLtMatmulDescOpaque_t um_cu_description(const um_cu_products *p, const um_cu_job *job) {
+    if (job->w->type != UM_F8) return p->product;
+    cublasLtMatmulDescOpaque_t d = p->product_fp8;
+    const void *w_scale = job->w->scale, *x_scale = job->x.scale;
+    cublasLtMatmulDescSetAttribute(&d, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &w_scale, sizeof w_scale);
+    cublasLtMatmulDescSetAttribute(&d, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x_scale, sizeof x_scale);
+    return d;
 }
 
-bool um_cu_method_start(const um_cu_products *p, const um_cu_shape *shape, const um_cu_method *method, const void *w,
-                        const void *x, int32_t T, void *y, int32_t stride, cudaStream_t s) {
-    if (!method->stream) return start_library(p, shape, &method->algo, w, x, T, y, stride, s);
-    um_cu_stream job = {};
-    job.w = w, job.x = (const um_bf16 *)x, job.y = y;
-    job.rows = shape->rows, job.in = shape->in, job.T = T;
-    job.x_stride = shape->in, job.stride = stride, job.add = shape->add, job.out_type = shape->out_type;
-    return um_cu_stream_suits(&job) && um_cu_stream_product(&job, p->n_processors, s) == UM_OK;
+static bool start_library(const um_cu_products *p, const um_cu_shape *shape, const cublasLtMatmulAlgo_t *algo,
+                          const um_cu_job *job, cudaStream_t s) {
+    const float one = 1, keep = shape->add ? 1.0f : 0.0f;
+    cublasLtMatmulDescOpaque_t description = um_cu_description(p, job);
+    um_cu_layouts l;
+    if (um_cu_layouts_init(&l, shape, job->x.n, job->stride) != CUBLAS_STATUS_SUCCESS) return false;
+    return cublasLtMatmul(p->lt, &description, &one, job->w->data, &l.w, job->x.data, &l.x, &keep, job->y, &l.y, job->y,
+                          &l.y, algo, p->workspace, p->workspace_bytes, s) == CUBLAS_STATUS_SUCCESS;
+}
+
+bool um_cu_method_start(const um_cu_products *p, const um_cu_shape *shape, const um_cu_method *method,
+                        const um_cu_job *job, cudaStream_t s) {
+    if (!method->stream) return start_library(p, shape, &method->algo, job, s);
+    um_cu_stream stream = stream_of(job->w, &job->x);
+    stream.y = job->y, stream.rows = shape->rows, stream.stride = job->stride;
+    stream.add = shape->add, stream.out_type = shape->out_type;
+    return um_cu_stream_suits(&stream) && um_cu_stream_product(&stream, p->n_processors, s) == UM_OK;
 }
 
 /* Returns the plan for the first tokens of T. */
@@ -130,45 +169,45 @@ static const um_cu_plan *plan_of(const um_cu_shape *shape, int32_t T) {
     return &shape->plan[bucket];
 }
 
-static um_status planned_product(const um_cu_products *p, const um_cu_shape *shape, const void *w, const um_bf16 *x,
-                                 int32_t T, void *y, int32_t stride, cudaStream_t s) {
-    const size_t size = um_dtype_size(shape->out_type);
-    assert((uintptr_t)w % 16 == 0 && (uintptr_t)x % 16 == 0 && (uintptr_t)y % 16 == 0);
-    assert((size_t)stride * size % 16 == 0 && stride >= shape->rows);
-    for (int32_t t = 0; t < T;) {
-        const um_cu_plan *plan = plan_of(shape, T - t);
-        const int32_t n = UM_MIN(T - t, plan->rows_at_once);
-        if (!um_cu_method_start(p, shape, &plan->method, w, x + (size_t)t * (size_t)shape->in, n,
-                                (char *)y + (size_t)t * (size_t)stride * size, stride, s))
-            return UM_EDEVICE;
-        t += n;
+static um_status planned_product(const um_cu_products *p, const um_cu_shape *shape, um_cu_job job, cudaStream_t s) {
+    const size_t size = um_dtype_size(shape->out_type), in_bytes = (size_t)shape->in * um_dtype_size(shape->type);
+    assert((uintptr_t)job.w->data % 16 == 0 && (uintptr_t)job.x.data % 16 == 0 && (uintptr_t)job.y % 16 == 0);
+    assert((size_t)job.stride * size % 16 == 0 && job.stride >= shape->rows);
+    for (int32_t left = job.x.n; left;) {
+        const um_cu_plan *plan = plan_of(shape, left);
+        const int32_t n = UM_MIN(left, plan->rows_at_once);
+        job.x.n = n;
+        if (!um_cu_method_start(p, shape, &plan->method, &job, s)) return UM_EDEVICE;
+        job.x.data = (const char *)job.x.data + (size_t)n * in_bytes;
+        if (job.x.scale) job.x.scale += n;
+        job.y = (char *)job.y + (size_t)n * (size_t)job.stride * size;
+        left -= n;
     }
     return UM_OK;
 }
 
-um_status um_cu_linear(um_cu_products *p, const um_cu_matrix *w, const void *x, int32_t T, bool add, um_dtype out_type,
-                       void *y, int32_t stride, cudaStream_t s) {
-    if (T == 0 || w->rows == 0) return UM_OK;
+um_status um_cu_linear(um_cu_products *p, const um_cu_matrix *w, um_cu_rows x, bool add, um_dtype out_type, void *y,
+                       int32_t stride, cudaStream_t s) {
+    if (x.n == 0 || w->rows == 0) return UM_OK;
     if (suits_library(w)) {
         const um_cu_shape *shape = find_shape(p, w, out_type, add);
         if (!shape) return UM_EINVAL;
-        if (!shape->simt) return planned_product(p, shape, w->data, (const um_bf16 *)x, T, y, stride, s);
+        if (!shape->simt) return planned_product(p, shape, {w, x, y, stride}, s);
     }
+    if (w->type == UM_F8) return UM_EDEVICE;
     um_cu_simt job = {};
-    job.type = w->type, job.w = w->data, job.x = x, job.y = y;
-    job.rows = w->rows, job.in = w->in, job.T = T;
+    job.type = w->type, job.w = w->data, job.x = x.data, job.y = y;
+    job.rows = w->rows, job.in = w->in, job.T = x.n;
     job.stride = stride, job.add = add, job.out_type = out_type;
     um_cu_simt_product(&job, p->n_processors, s);
     return UM_OK;
 }
 
-bool um_cu_gated(um_cu_products *p, const um_cu_matrix *w, const void *x, int32_t T, void *y, cudaStream_t s) {
-    if (T == 0 || T > UM_CU_STREAM_TOKENS || !suits_library(w)) return false;
+bool um_cu_gated(um_cu_products *p, const um_cu_matrix *w, um_cu_rows x, void *y, cudaStream_t s) {
+    if (x.n == 0 || x.n > UM_CU_STREAM_TOKENS || !suits_library(w)) return false;
     const um_cu_shape *shape = find_shape(p, w, UM_BF16, false);
-    if (!shape || shape->simt || !plan_of(shape, T)->method.stream) return false;
-    um_cu_stream job = {};
-    job.w = w->data, job.x = (const um_bf16 *)x, job.y = y;
-    job.rows = w->rows / 2, job.in = w->in, job.T = T;
-    job.x_stride = w->in, job.stride = job.rows, job.gated = true, job.out_type = UM_BF16;
+    if (!shape || shape->simt || !plan_of(shape, x.n)->method.stream) return false;
+    um_cu_stream job = stream_of(w, &x);
+    job.y = y, job.rows = w->rows / 2, job.stride = job.rows, job.gated = true, job.out_type = UM_BF16;
     return um_cu_stream_suits(&job) && um_cu_stream_product(&job, p->n_processors, s) == UM_OK;
 }

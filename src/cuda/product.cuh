@@ -29,19 +29,23 @@ void um_cu_simt_product(const um_cu_simt *p, int n_processors, cudaStream_t s);
 
 enum { UM_CU_STREAM_TOKENS = 128 };
 typedef struct um_cu_stream {
-    const void *w;       /* bf16 [rows, in]; with `gated` [2 * rows, in], gate rows above up rows */
-    const um_bf16 *x;    /* [T, in], rows at a distance of x_stride elements */
+    const void *w; /* [rows, in]; with `gated` [2 * rows, in], gate rows above up rows */
+    const void *x; /* [T, in], rows at a distance of x_stride elements */
+    /* Both are e4m3: the factors of the rows of w and of x, those of x powers of two. NULL: both are bf16. */
+    const float *w_scale, *x_scale;
     void *y;             /* [T, rows], rows at a distance of `stride` elements */
     int32_t rows, in, T; /* 0 < T <= UM_CU_STREAM_TOKENS */
     int32_t x_stride, stride;
     bool add, gated;
     um_dtype out_type; /* UM_F32, UM_BF16 */
 } um_cu_stream;
-/* Returns whether the sizes suit the kernels: even rows, columns a multiple of 8. */
+/* Returns whether the sizes suit the kernels: even rows, columns a multiple of 8, or of 16 for e4m3. */
 bool um_cu_stream_suits(const um_cu_stream *p);
 /* y[t] = W x[t] (+ y[t]), or with `gated` y[t] = silu(gate x[t]) * (up x[t]). A sum runs over the columns in ascending
  * order for every shape and T. UM_EDEVICE: the device has no such kernels, or the launch failed. */
 um_status um_cu_stream_product(const um_cu_stream *p, int n_processors, cudaStream_t s);
+/* The part of um_cu_stream_product for e4m3. */
+cudaError_t um_cu_stream_fp8(const um_cu_stream *p, int n_processors, cudaStream_t s);
 
 /* ---- Products by cuBLASLt ---- */
 
@@ -64,7 +68,7 @@ typedef struct um_cu_plan {
 /* The plans of all weights of one shape. */
 typedef struct um_cu_shape {
     int32_t rows, in;
-    um_dtype out_type;
+    um_dtype type, out_type; /* of the weights: UM_BF16 or UM_F8; of y */
     bool add;
     bool simt;         /* cuBLASLt has no suitable algorithm: product_simt.cu computes the products */
     int32_t n_buckets; /* buckets that were planned */
@@ -73,7 +77,7 @@ typedef struct um_cu_shape {
 
 struct um_cu_products {
     cublasLtHandle_t lt;
-    cublasLtMatmulDescOpaque_t product;
+    cublasLtMatmulDescOpaque_t product, product_fp8; /* the latter without the places of scales */
     void *workspace;
     size_t workspace_bytes;
     bool deterministic;
@@ -89,9 +93,18 @@ typedef struct um_cu_layouts {
     cublasLtMatrixLayoutOpaque_t w, x, y;
 } um_cu_layouts;
 cublasStatus_t um_cu_layouts_init(um_cu_layouts *l, const um_cu_shape *shape, int32_t T, int32_t stride);
-/* Starts y = W x (+ y) for T tokens, all at once, by this method. Returns whether the method supports it. */
-bool um_cu_method_start(const um_cu_products *p, const um_cu_shape *shape, const um_cu_method *method, const void *w,
-                        const void *x, int32_t T, void *y, int32_t stride, cudaStream_t s);
+/* The operands of a product, and its output. */
+typedef struct um_cu_job {
+    const um_cu_matrix *w;
+    um_cu_rows x;
+    void *y;
+    int32_t stride; /* elements between the rows of y */
+} um_cu_job;
+/* Returns the description of a product for cuBLASLt: p->product, or p->product_fp8 with the scales of the job. */
+cublasLtMatmulDescOpaque_t um_cu_description(const um_cu_products *p, const um_cu_job *job);
+/* Starts y = W x (+ y), all at once, by this method. Returns whether the method supports it. */
+bool um_cu_method_start(const um_cu_products *p, const um_cu_shape *shape, const um_cu_method *method,
+                        const um_cu_job *job, cudaStream_t s);
 /* Returns UM_OK for CUBLAS_STATUS_SUCCESS, else UM_EDEVICE with the message "what: the library's text". */
 um_status um_cu_lt_check(cublasStatus_t status, const char *what, um_err *err);
 /* Fills the plans of the shape for up to max_rows tokens, or sets shape->simt. Adds to p->info. */

@@ -7,7 +7,8 @@
  * - row t of x equals row t % PERIOD: an algorithm whose bits depend on the place of a row shows different rows;
  * - the second half of each weight row is the negative of the first half, and x repeats: the true sums are 0, and what
  *   is computed is nothing but the rounding errors of the sums. Another order gives other errors, so that nearly all
- *   elements differ, even in bf16.
+ *   elements differ, even in bf16. In e4m3 the halves are equal, because the matrix units add such products with so few
+ *   bits that sums which cancel leave nothing. Other orders show in the elements that are rounded to another bf16.
  *
  * A hash of the first PERIOD rows names the order. Of the orders that candidates of the small buckets have, the one
  * that occurs in most buckets is chosen, then the one with most candidates. The choice does not look at times, the
@@ -52,8 +53,9 @@ typedef struct test {
     cudaStream_t stream;
     cudaEvent_t from, to;
     char *memory; /* all of the device memory */
-    um_bf16 *w, *x;
-    void *y, *flush;
+    um_cu_matrix w;
+    char *x, *y, *flush;
+    float *ones; /* the scales of all rows, for UM_F8 */
     outcome *result;
     trial *trial; /* [n_trials] */
     int n_trials;
@@ -81,16 +83,31 @@ static __device__ um_bf16 noise(uint64_t seed, uint64_t i) {
     return __ushort_as_bfloat16((unsigned short)(sign << 15 | (126 - down) << 7 | mantissa));
 }
 
+/* Stores a number of e4m3 of random sign, mantissa and magnitude, 2^-6 up to 2^5. */
+static __device__ void store_noise(unsigned char *to, uint64_t seed, uint64_t i, bool negative) {
+    const uint64_t r = mix(seed << 48 ^ (i + 1));
+    const unsigned exponent = 1 + (unsigned)(r >> 32) % 11, mantissa = (unsigned)(r >> 8) & 7;
+    *to = (unsigned char)((unsigned)((r >> 63 & 1) ^ negative) << 7 | exponent << 3 | mantissa);
+}
+static __device__ void store_noise(um_bf16 *to, uint64_t seed, uint64_t i, bool negative) {
+    const um_bf16 v = noise(seed, i);
+    *to = negative ? __hneg(v) : v;
+}
+
 /* Fills an operand [rows, in] whose rows repeat after `period` rows. The second half of a row is the first half, or its
  * negative. Grid: [blocks of a row, rows]; rows beyond the grid are left to further rounds. */
-static __global__ void fill_operand(um_bf16 *out, int32_t rows, int32_t in, int32_t period, bool negative,
-                                    uint64_t seed) {
+template <typename E>
+static __global__ void fill_operand(E *out, int32_t rows, int32_t in, int32_t period, bool negative, uint64_t seed) {
     const int32_t k = blockIdx.x * THREADS + threadIdx.x, half = in / 2;
     if (k >= in) return;
-    for (int32_t row = blockIdx.y; row < rows; row += gridDim.y) {
-        const um_bf16 v = noise(seed, (uint64_t)(row % period) * half + k % half);
-        out[(size_t)row * in + k] = negative && k >= half ? __hneg(v) : v;
-    }
+    for (int32_t row = blockIdx.y; row < rows; row += gridDim.y)
+        store_noise(&out[(size_t)row * in + k], seed, (uint64_t)(row % period) * half + k % half,
+                    negative && k >= half);
+}
+
+static __global__ void fill_ones(float *out, int32_t n) {
+    const int32_t i = blockIdx.x * THREADS + threadIdx.x;
+    if (i < n) out[i] = 1;
 }
 
 /* Fills y [T, rows] before a product: with NaN, or with values of the size of the rounding errors for products that add
@@ -131,11 +148,21 @@ static dim3 grid_of(int32_t width, int32_t rows) {
 
 static size_t rounded(size_t bytes) { return UM_CEIL_DIV(bytes, (size_t)ALIGN) * ALIGN; }
 
+template <typename E> static void fill_operands(const test *e, int32_t T) {
+    const int32_t rows = e->shape->rows, in = e->shape->in;
+    fill_operand<<<grid_of(in, rows), THREADS, 0, e->stream>>>((E *)e->w.data, rows, in, rows, !e->ones, 1);
+    fill_operand<<<grid_of(in, T), THREADS, 0, e->stream>>>((E *)e->x, T, in, PERIOD, false, 2);
+}
+
+/* Returns the fixed product for T tokens. */
+static um_cu_job job_of(const test *e, int32_t T) { return {&e->w, {e->x, e->ones, T}, e->y, e->shape->rows}; }
+
 static um_status open_test(test *e, um_cu_products *p, um_cu_shape *shape, um_err *err) {
     const size_t T = (size_t)um_cu_bucket[shape->n_buckets - 1], rows = (size_t)shape->rows, in = (size_t)shape->in;
-    const size_t w_bytes = rounded(um_mul(rows, in) * sizeof(um_bf16)), x_bytes = rounded(T * in * sizeof(um_bf16));
-    const size_t y_bytes = rounded(T * rows * um_dtype_size(shape->out_type));
-    const size_t bytes = w_bytes + x_bytes + y_bytes + FLUSH_BYTES + rounded(sizeof(outcome));
+    const size_t size = um_dtype_size(shape->type), n_ones = shape->type == UM_F8 ? UM_MAX(rows, T) : 0;
+    const size_t w_bytes = rounded(um_mul(rows, in) * size), x_bytes = rounded(T * in * size);
+    const size_t y_bytes = rounded(T * rows * um_dtype_size(shape->out_type)), ones = rounded(n_ones * sizeof(float));
+    const size_t bytes = w_bytes + x_bytes + y_bytes + ones + FLUSH_BYTES + rounded(sizeof(outcome));
     e->p = p;
     e->shape = shape;
     e->trial = UM_NEW_ARRAY(trial, (size_t)UM_CU_BUCKETS * CANDIDATES);
@@ -145,18 +172,21 @@ static um_status open_test(test *e, um_cu_products *p, um_cu_shape *shape, um_er
                        "expected %zu MiB of free device memory to plan the products of a %d x %d matrix", bytes >> 20,
                        shape->rows, shape->in);
     }
-    e->w = (um_bf16 *)e->memory;
-    e->x = (um_bf16 *)(e->memory + w_bytes);
-    e->y = e->memory + w_bytes + x_bytes;
-    e->flush = e->memory + w_bytes + x_bytes + y_bytes;
-    e->result = (outcome *)((char *)e->flush + FLUSH_BYTES);
+    e->x = e->memory + w_bytes;
+    e->y = e->x + x_bytes;
+    e->ones = n_ones ? (float *)(e->y + y_bytes) : NULL;
+    e->flush = e->y + y_bytes + ones;
+    e->result = (outcome *)(e->flush + FLUSH_BYTES);
+    e->w = {shape->rows, shape->in, shape->type, e->memory, e->ones};
     UM_CU_TRY(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), err);
     UM_CU_TRY(cudaEventCreate(&e->from), err);
     UM_CU_TRY(cudaEventCreate(&e->to), err);
-    fill_operand<<<grid_of(shape->in, shape->rows), THREADS, 0, e->stream>>>(e->w, shape->rows, shape->in, shape->rows,
-                                                                             true, 1);
-    fill_operand<<<grid_of(shape->in, (int32_t)T), THREADS, 0, e->stream>>>(e->x, (int32_t)T, shape->in, PERIOD, false,
-                                                                            2);
+    if (n_ones) {
+        fill_ones<<<(unsigned)UM_CEIL_DIV(n_ones, (size_t)THREADS), THREADS, 0, e->stream>>>(e->ones, (int32_t)n_ones);
+        fill_operands<unsigned char>(e, (int32_t)T);
+    } else {
+        fill_operands<um_bf16>(e, (int32_t)T);
+    }
     return um_cu_launched("the operands of a test", err);
 }
 
@@ -201,6 +231,7 @@ static um_status set_preference(cublasLtMatmulPreferenceOpaque_t *preference, co
 static void propose_stream(test *e, int bucket) {
     um_cu_stream job = {};
     job.rows = job.stride = e->shape->rows, job.in = e->shape->in, job.T = um_cu_bucket[bucket];
+    job.w_scale = e->ones;
     if (!e->p->has_stream || !um_cu_stream_suits(&job)) return;
     trial *added = &e->trial[e->n_trials++];
     added->method.stream = true;
@@ -217,8 +248,10 @@ static um_status propose(test *e, int bucket, um_err *err) {
     const um_status s = set_preference(&preference, e->p, err);
     if (s) return s;
     LT_TRY(um_cu_layouts_init(&l, e->shape, T, e->shape->rows), err);
+    const um_cu_job job = job_of(e, T);
+    cublasLtMatmulDescOpaque_t description = um_cu_description(e->p, &job);
     const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(e->p->lt, &e->p->product, &l.w, &l.x, &l.y, &l.y, &preference,
+        cublasLtMatmulAlgoGetHeuristic(e->p->lt, &description, &l.w, &l.x, &l.y, &l.y, &preference,
                                        T >= MANY_TOKENS ? (int)MANY_PROPOSALS : (int)PROPOSALS, found, &n);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return UM_OK;
     LT_TRY(status, err);
@@ -240,7 +273,8 @@ static um_status compute(test *e, const um_cu_method *method, int32_t T, outcome
     fill_output<<<grid, THREADS, 0, e->stream>>>(is_wide ? (float *)e->y : NULL, is_wide ? NULL : (um_bf16 *)e->y,
                                                  shape->rows, shape->add);
     UM_CU_TRY(cudaMemsetAsync(e->result, 0, sizeof *e->result, e->stream), err);
-    *runs = um_cu_method_start(e->p, shape, method, e->w, e->x, T, e->y, shape->rows, e->stream);
+    const um_cu_job job = job_of(e, T);
+    *runs = um_cu_method_start(e->p, shape, method, &job, e->stream);
     if (!*runs) cudaGetLastError(); /* a launch with a wrong configuration is no failure of the device */
     inspect<<<grid, THREADS, 0, e->stream>>>(e->y, is_wide, shape->rows, e->result);
     UM_CU_TRY(cudaMemcpyAsync(out, e->result, sizeof *out, cudaMemcpyDeviceToHost, e->stream), err);
@@ -302,13 +336,13 @@ static const trial *choose_order(test *e) {
 /* Measures a trial for the largest number of tokens of its bucket: the shortest of a few runs. Gives up early on slow
  * ones: those that take twice `best` microseconds. */
 static um_status measure(test *e, const trial *t, float best, float *us, um_err *err) {
+    const um_cu_job job = job_of(e, um_cu_bucket[t->bucket]);
     *us = INFINITY;
     for (int i = 0; i < RUNS && (i == 0 || *us < 2 * best); i++) {
         float ms;
         UM_CU_TRY(cudaMemsetAsync(e->flush, i, FLUSH_BYTES, e->stream), err);
         UM_CU_TRY(cudaEventRecord(e->from, e->stream), err);
-        if (!um_cu_method_start(e->p, e->shape, &t->method, e->w, e->x, um_cu_bucket[t->bucket], e->y, e->shape->rows,
-                                e->stream))
+        if (!um_cu_method_start(e->p, e->shape, &t->method, &job, e->stream))
             return um_fail(err, UM_EDEVICE, "a product of %d tokens that ran before failed", um_cu_bucket[t->bucket]);
         UM_CU_TRY(cudaEventRecord(e->to, e->stream), err);
         UM_CU_TRY(cudaEventSynchronize(e->to), err);

@@ -6,12 +6,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { UM_CU_BOX_COLUMNS = 64 }; /* columns of a box: 128 bytes, the width of the swizzle */
-
-/* Describes a bf16 matrix [rows, columns] on the device, with rows at a distance of `stride` elements, for copies of
- * boxes of box_rows rows and UM_CU_BOX_COLUMNS columns into shared memory with the 128-byte swizzle. The matrix is
- * aligned to 16 bytes, and so are its rows. Returns false when the driver has no such copies. Any thread. */
-bool um_cu_describe(CUtensorMap *map, const void *matrix, int64_t rows, int32_t columns, int32_t stride,
+/* Describes a matrix [rows, columns] on the device, of bf16 (bytes 2) or of bytes (1), with rows at a distance of
+ * `stride` elements, for copies of boxes of box_rows rows and 128 bytes, the width of the swizzle, into shared memory
+ * with the 128-byte swizzle. The matrix is aligned to 16 bytes, and so are its rows. Returns false when the driver has
+ * no such copies. Any thread. */
+bool um_cu_describe(CUtensorMap *map, int bytes, const void *matrix, int64_t rows, int32_t columns, int32_t stride,
                     int32_t box_rows);
 
 #endif

@@ -1,7 +1,8 @@
 /* wgmma: the asynchronous matrix products of Hopper GPUs (sm_90a), as functions. Used inside the room cuda only.
  *
- * Operands lie in shared memory, K-major with the 128-byte swizzle: rows of 64 bf16 elements, whose eight pieces of 16
- * bytes are at position piece ^ (row % 8). Groups of 8 rows are 1024 bytes apart and aligned to 1024 bytes. */
+ * Operands lie in shared memory, K-major with the 128-byte swizzle: rows of 64 elements of bf16 or 128 of e4m3, whose
+ * eight pieces of 16 bytes are at position piece ^ (row % 8). Groups of 8 rows are 1024 bytes apart and aligned to 1024
+ * bytes. */
 #ifndef UM_CUDA_WGMMA_CUH
 #define UM_CUDA_WGMMA_CUH
 
@@ -28,123 +29,57 @@ template <int N> static __device__ __forceinline__ void um_cu_products_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-/* d += a b for a [64, 16] and b [N, 16]. Thread i of the warpgroup holds, for the columns 8 j + 2 (i % 4) + {0, 1}, row
- * 16 (i / 32) + i % 32 / 4 in d[4 j], d[4 j + 1], and the row 8 below in d[4 j + 2], d[4 j + 3]. */
-template <int N> static __device__ __forceinline__ void um_cu_multiply(float *d, uint32_t a, uint32_t b);
+/* Lists of operands: %0 to %(n - 1), and d[i] to d[i + n - 1]. */
+#define UM_CU_L4     "%0, %1, %2, %3"
+#define UM_CU_L8     UM_CU_L4 ", %4, %5, %6, %7"
+#define UM_CU_L12    UM_CU_L8 ", %8, %9, %10, %11"
+#define UM_CU_L16    UM_CU_L12 ", %12, %13, %14, %15"
+#define UM_CU_L24    UM_CU_L16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define UM_CU_L32    UM_CU_L24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define UM_CU_L36    UM_CU_L32 ", %32, %33, %34, %35"
+#define UM_CU_L48    UM_CU_L36 ", %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define UM_CU_L64    UM_CU_L48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define UM_CU_D4(i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define UM_CU_D8(i)  UM_CU_D4(i), UM_CU_D4(i + 4)
+#define UM_CU_D16(i) UM_CU_D8(i), UM_CU_D8(i + 8)
+#define UM_CU_D32(i) UM_CU_D16(i), UM_CU_D16(i + 16)
 
-template <> __device__ __forceinline__ void um_cu_multiply<8>(float *d, uint32_t a, uint32_t b) {
-    asm volatile("{\n"
-                 ".reg .b64 da, db;\n"
-                 "mov.b64 da, {%4, " UM_CU_OPERAND_HIGH "};\n"
-                 "mov.b64 db, {%5, " UM_CU_OPERAND_HIGH "};\n"
-                 "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3}, da, db, 1, 1, 1, 0, 0;\n"
-                 "}"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a), "r"(b));
-}
-template <> __device__ __forceinline__ void um_cu_multiply<16>(float *d, uint32_t a, uint32_t b) {
-    asm volatile("{\n"
-                 ".reg .b64 da, db;\n"
-                 "mov.b64 da, {%8, " UM_CU_OPERAND_HIGH "};\n"
-                 "mov.b64 db, {%9, " UM_CU_OPERAND_HIGH "};\n"
-                 "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7}, da, db, 1, 1, 1, 0, 0;\n"
-                 "}"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-                 : "r"(a), "r"(b));
-}
-template <> __device__ __forceinline__ void um_cu_multiply<24>(float *d, uint32_t a, uint32_t b) {
-    asm volatile("{\n"
-                 ".reg .b64 da, db;\n"
-                 "mov.b64 da, {%12, " UM_CU_OPERAND_HIGH "};\n"
-                 "mov.b64 db, {%13, " UM_CU_OPERAND_HIGH "};\n"
-                 "wgmma.mma_async.sync.aligned.m64n24k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, da, db, 1, 1, 1, 0, 0;\n"
-                 "}"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11])
-                 : "r"(a), "r"(b));
-}
-template <> __device__ __forceinline__ void um_cu_multiply<32>(float *d, uint32_t a, uint32_t b) {
-    asm volatile("{\n"
-                 ".reg .b64 da, db;\n"
-                 "mov.b64 da, {%16, " UM_CU_OPERAND_HIGH "};\n"
-                 "mov.b64 db, {%17, " UM_CU_OPERAND_HIGH "};\n"
-                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, da, db, 1, 1, 1, 0, 0;\n"
-                 "}"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-                 : "r"(a), "r"(b));
-}
-template <> __device__ __forceinline__ void um_cu_multiply<48>(float *d, uint32_t a, uint32_t b) {
-    asm volatile("{\n"
-                 ".reg .b64 da, db;\n"
-                 "mov.b64 da, {%24, " UM_CU_OPERAND_HIGH "};\n"
-                 "mov.b64 db, {%25, " UM_CU_OPERAND_HIGH "};\n"
-                 "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23}, da, db, 1, 1, 1, 0, 0;\n"
-                 "}"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-                   "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
-                   "+f"(d[23])
-                 : "r"(a), "r"(b));
-}
-template <> __device__ __forceinline__ void um_cu_multiply<64>(float *d, uint32_t a, uint32_t b) {
-    asm volatile(
-        "{\n"
-        ".reg .b64 da, db;\n"
-        "mov.b64 da, {%32, " UM_CU_OPERAND_HIGH "};\n"
-        "mov.b64 db, {%33, " UM_CU_OPERAND_HIGH "};\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, da, db, 1, 1, 1, 0, 0;\n"
-        "}"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
-          "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
-          "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
-          "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-        : "r"(a), "r"(b));
-}
-template <> __device__ __forceinline__ void um_cu_multiply<72>(float *d, uint32_t a, uint32_t b) {
-    asm volatile("{\n"
-                 ".reg .b64 da, db;\n"
-                 "mov.b64 da, {%36, " UM_CU_OPERAND_HIGH "};\n"
-                 "mov.b64 db, {%37, " UM_CU_OPERAND_HIGH "};\n"
-                 "wgmma.mma_async.sync.aligned.m64n72k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35}, da, db, 1, 1, 1, 0, 0;\n"
-                 "}"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-                   "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
-                   "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
-                   "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35])
-                 : "r"(a), "r"(b));
-}
-template <> __device__ __forceinline__ void um_cu_multiply<96>(float *d, uint32_t a, uint32_t b) {
-    asm volatile(
-        "{\n"
-        ".reg .b64 da, db;\n"
-        "mov.b64 da, {%48, " UM_CU_OPERAND_HIGH "};\n"
-        "mov.b64 db, {%49, " UM_CU_OPERAND_HIGH "};\n"
-        "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, da, db, 1, 1, 1, 0, 0;\n"
-        "}"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
-          "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
-          "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
-          "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]),
-          "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]),
-          "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
-        : "r"(a), "r"(b));
-}
+/* A product of two operands in shared memory, whose descriptors are the operands %a and %b. */
+#define UM_CU_PRODUCT(kind, list, a, b, flags, ...)                                                                    \
+    asm volatile("{\n"                                                                                                 \
+                 ".reg .b64 da, db;\n"                                                                                 \
+                 "mov.b64 da, {%" #a ", " UM_CU_OPERAND_HIGH "};\n"                                                    \
+                 "mov.b64 db, {%" #b ", " UM_CU_OPERAND_HIGH "};\n"                                                    \
+                 "wgmma.mma_async.sync.aligned." kind " {" list "}, da, db, " flags ";\n"                              \
+                 "}"                                                                                                   \
+                 : __VA_ARGS__                                                                                         \
+                 : "r"(x), "r"(w))
+
+/* d = d + x w with ADD, else d = x w, for x [64, K] and w [N, K]: K is 16 elements of bf16, or with F8 32 elements of
+ * e4m3, always with ADD for bf16. Thread i of the warpgroup holds, for the columns 8 j + 2 (i % 4) + {0, 1}, row 16 (i
+ * / 32) + i % 32 / 4 in d[4 j], d[4 j + 1], and the row 8 below in d[4 j + 2], d[4 j + 3]. */
+template <int N, bool F8, bool ADD>
+static __device__ __forceinline__ void um_cu_multiply(float *d, uint32_t x, uint32_t w);
+
+#define UM_CU_DEFINE_MULTIPLY(n, list, a, b, ...)                                                                      \
+    template <> __device__ __forceinline__ void um_cu_multiply<n, false, true>(float *d, uint32_t x, uint32_t w) {     \
+        UM_CU_PRODUCT("m64n" #n "k16.f32.bf16.bf16", list, a, b, "1, 1, 1, 0, 0", __VA_ARGS__);                        \
+    }                                                                                                                  \
+    template <> __device__ __forceinline__ void um_cu_multiply<n, true, true>(float *d, uint32_t x, uint32_t w) {      \
+        UM_CU_PRODUCT("m64n" #n "k32.f32.e4m3.e4m3", list, a, b, "1, 1, 1", __VA_ARGS__);                              \
+    }                                                                                                                  \
+    template <> __device__ __forceinline__ void um_cu_multiply<n, true, false>(float *d, uint32_t x, uint32_t w) {     \
+        UM_CU_PRODUCT("m64n" #n "k32.f32.e4m3.e4m3", list, a, b, "0, 1, 1", __VA_ARGS__);                              \
+    }
+
+UM_CU_DEFINE_MULTIPLY(8, UM_CU_L4, 4, 5, UM_CU_D4(0))
+UM_CU_DEFINE_MULTIPLY(16, UM_CU_L8, 8, 9, UM_CU_D8(0))
+UM_CU_DEFINE_MULTIPLY(24, UM_CU_L12, 12, 13, UM_CU_D8(0), UM_CU_D4(8))
+UM_CU_DEFINE_MULTIPLY(32, UM_CU_L16, 16, 17, UM_CU_D16(0))
+UM_CU_DEFINE_MULTIPLY(48, UM_CU_L24, 24, 25, UM_CU_D16(0), UM_CU_D8(16))
+UM_CU_DEFINE_MULTIPLY(64, UM_CU_L32, 32, 33, UM_CU_D32(0))
+UM_CU_DEFINE_MULTIPLY(72, UM_CU_L36, 36, 37, UM_CU_D32(0), UM_CU_D4(32))
+UM_CU_DEFINE_MULTIPLY(96, UM_CU_L48, 48, 49, UM_CU_D32(0), UM_CU_D16(32))
 
 /* ---- The first operand in registers ------------------------------------------------------------------------------ */
 
@@ -156,16 +91,10 @@ static __device__ __forceinline__ void um_cu_multiply_64(float *d, const uint32_
     asm volatile("{\n"
                  ".reg .b64 db;\n"
                  "mov.b64 db, {%36, " UM_CU_OPERAND_HIGH "};\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                 "{%32, %33, %34, %35}, db, 1, 1, 1, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" UM_CU_L32
+                 "}, {%32, %33, %34, %35}, db, 1, 1, 1, 0;\n"
                  "}"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-                   "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
-                   "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
-                   "+f"(d[30]), "+f"(d[31])
+                 : UM_CU_D32(0)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));
 }
 
@@ -179,22 +108,10 @@ static __device__ __forceinline__ void um_cu_multiply_transposed_128(float *d, c
     asm volatile("{\n"
                  ".reg .b64 db;\n"
                  "mov.b64 db, {%68, " UM_CU_OPERAND_HIGH "};\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-                 "{%64, %65, %66, %67}, db, 1, 1, 1, 1;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" UM_CU_L64
+                 "}, {%64, %65, %66, %67}, db, 1, 1, 1, 1;\n"
                  "}"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-                   "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
-                   "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
-                   "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
-                   "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
-                   "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]),
-                   "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]),
-                   "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+                 : UM_CU_D32(0), UM_CU_D32(32)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));
 }
 

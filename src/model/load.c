@@ -23,7 +23,7 @@ static um_status load_head_norm(um_loader *l, um_vector **out, const char *patte
 /* Loads the matrices `p` [n] as one linear layer, without its bias. */
 static um_status load_linear(um_loader *l, um_linear *out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
                              um_err *err) {
-    um_status s = um_load_matrix(l, &out->w, p, n, cols, layer, false, err);
+    um_status s = um_load_matrix(l, &out->w, p, n, cols, layer, UM_USE_PRODUCT, err);
     if (s) return s;
     return um_load_low_rank(l, &out->low_rank, p, n, cols, layer, UM_MODULE_LAYER, l->m->dtype, err);
 }
@@ -138,7 +138,7 @@ static um_status load_moe(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     const um_tensor_part router = {a->family->names->router, a->route.n_experts},
                          bias = {router_bias_name(l, i), a->route.n_experts};
     um_low_rank **low_rank = &y->router.low_rank;
-    um_status s = um_load_matrix(l, &y->router.w, &router, 1, a->hidden, i, true, err);
+    um_status s = um_load_matrix(l, &y->router.w, &router, 1, a->hidden, i, UM_USE_EXACT, err);
     if (!s) s = um_load_low_rank(l, low_rank, &router, 1, a->hidden, i, UM_MODULE_ROUTER, UM_F32, err);
     if (!s && a->route.bias != UM_BIAS_NONE) s = um_load_vector(l, &y->router_bias, &bias, 1, i, "", err);
     if (!s) s = load_routed(l, y, i, err);
@@ -152,13 +152,13 @@ static um_status load_ends(um_loader *l, um_err *err) {
     struct um_model *m = l->m;
     const um_tensor_names *n = m->arch.family->names;
     const um_tensor_part embed = {n->embed, m->arch.vocab}, head = {n->head, m->arch.vocab};
-    um_status s = um_load_matrix(l, &m->net.embed, &embed, 1, m->arch.hidden, 0, false, err);
+    um_status s = um_load_matrix(l, &m->net.embed, &embed, 1, m->arch.hidden, 0, UM_USE_TABLE, err);
     if (!s) s = load_norm(l, &m->net.final_norm, &m->net.final_norm_bias, n->final_norm, 0, err);
     if (s) return s;
     const um_tensor *stored = um_loader_find(l, n->head, 0, ".weight");
     if (!m->arch.tied) {
         s = l->check ? um_check_tensor_part(l, &head, m->arch.hidden, 0, 0, UM_MODULE_HEAD, err) : UM_OK;
-        return s ? s : um_load_matrix(l, &m->net.head, &head, 1, m->arch.hidden, 0, false, err);
+        return s ? s : um_load_matrix(l, &m->net.head, &head, 1, m->arch.hidden, 0, UM_USE_PRODUCT, err);
     }
     if (stored && l->check) l->used[um_store_index(l->s, stored)] = true; /* some tools store a copy */
     m->net.head = m->net.embed;

@@ -80,10 +80,15 @@ size_t um_count_not_finite(um_pool *pool, const um_tensor *t, size_t *first);
 /* Loads the vectors `p` [n], concatenated, as fp32. */
 um_status um_load_vector(um_loader *l, um_vector **out, const um_tensor_part *p, int n, int32_t layer,
                          const char *suffix, um_err *err);
-/* Loads the matrices `p` [n], one below the other, as one matrix. All have `cols` columns. exact: products with it
- * round nothing. */
+/* What a matrix is used for. */
+typedef enum um_use {
+    UM_USE_PRODUCT, /* products in the type of the model's weights */
+    UM_USE_TABLE, /* its rows are looked up, so their activations are never rounded: like products, but not in UM_F8 */
+    UM_USE_EXACT  /* products that round nothing */
+} um_use;
+/* Loads the matrices `p` [n], one below the other, as one matrix. All have `cols` columns. */
 um_status um_load_matrix(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
-                         bool exact, um_err *err);
+                         um_use use, um_err *err);
 /* Loads the matrices `p` [n] of one expert as um_load_matrix does. The patterns are complete names: of the expert's own
  * tensors or, when `stacked`, of tensors [E, rows, cols] that hold all experts. `joined` is the pattern for a stack
  * with the rows of all parts, or NULL. */

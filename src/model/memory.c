@@ -10,12 +10,16 @@ size_t um_model_weight_bytes(const um_model *m) {
     size_t per_position = m->arch.query_beta > 0;
     for (int32_t i = 0; i < m->net.n_rotary; i++) per_position += (size_t)um_model_rotary_kind(m, i)->rope_dim;
     const size_t rotary = (size_t)m->arch.max_position * per_position * sizeof(float);
-    return um_weights_bytes(um_arch_params(&m->arch), m->weight_type) + m->adapter_bytes + rotary;
+    /* With weights in UM_F8 the embeddings stay in the device's type (UM_USE_TABLE). */
+    const int64_t table = m->weight_type == UM_F8 ? (int64_t)m->arch.vocab * m->arch.hidden : 0;
+    return um_weights_bytes(um_arch_params(&m->arch) - table, m->weight_type) + um_weights_bytes(table, m->dtype) +
+           m->adapter_bytes + rotary;
 }
 
 const char *um_model_type_name(const um_model *m) {
     static const char *const q8[] = {"float32 with q8 weights", "bfloat16 with q8 weights"},
                              *const q4[] = {"float32 with q4 weights", "bfloat16 with q4 weights"};
+    if (m->weight_type == UM_F8) return "bfloat16 with fp8 weights";
     if (!um_is_quantized(m->weight_type)) return um_dtype_name(m->dtype);
     return (m->weight_type == UM_Q8 ? q8 : q4)[m->dtype == UM_BF16];
 }
@@ -29,7 +33,9 @@ void um_model_device_name(const um_model *m, char out[UM_DEVICE_NAME_MAX]) {
 static const char *advice(const um_model *m) {
     if (m->weight_type == UM_Q4) return "use a smaller model";
     if (um_backend_is_host(m->backend)) return "use --quantization q4 or a smaller model";
-    return m->dtype == UM_F32 ? "use --dtype bfloat16 or a smaller model" : "use a smaller model";
+    if (m->weight_type == UM_F8) return "use a smaller model";
+    return m->dtype == UM_F32 ? "use --dtype bfloat16 or a smaller model"
+                              : "use --quantization fp8 (Hopper GPUs) or a smaller model";
 }
 
 /* The host backend keeps a weight either in its stored type or in the type of its products, so the smaller one is

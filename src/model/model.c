@@ -17,7 +17,10 @@ static um_status choose_types(um_model *m, const um_config *c, const um_store *s
     const bool is_auto = um_streq(c->dtype, "auto");
     m->dtype = um_streq(is_auto ? m->arch.declared_dtype : c->dtype, "bfloat16") ? UM_BF16 : UM_F32;
     if (is_auto && s) st = um_model_stored_dtype(&m->arch, s, &m->dtype, err);
-    m->weight_type = um_streq(c->quantization, "q8") ? UM_Q8 : um_streq(c->quantization, "q4") ? UM_Q4 : m->dtype;
+    m->weight_type = um_streq(c->quantization, "q8")    ? UM_Q8
+                     : um_streq(c->quantization, "q4")  ? UM_Q4
+                     : um_streq(c->quantization, "fp8") ? UM_F8
+                                                        : m->dtype;
     m->has_own_types = um_streq(c->quantization, "auto") && s;
     if (m->has_own_types) m->weight_type = um_model_stored_product(s, m->dtype);
     return st;
@@ -77,11 +80,16 @@ static um_status choose_devices(um_model *m, const um_config *c, um_err *err) {
     m->devices = list;
     m->backend = m->devices.backend;
     if (!um_backend_is_host(m->backend)) {
+        if (m->weight_type == UM_F8 && m->dtype != UM_BF16)
+            return um_fail_param(err, UM_EUNSUPPORTED, "quantization", "fp8 needs --dtype bfloat16, found %s",
+                                 um_dtype_name(m->dtype));
         if (um_is_quantized(m->weight_type) && !m->has_own_types)
             return um_fail_param(err, UM_EUNSUPPORTED, "quantization", "%s needs device cpu, found %s", c->quantization,
                                  c->device);
-        m->weight_type = m->dtype;
+        if (m->weight_type != UM_F8) m->weight_type = m->dtype;
         m->has_own_types = false;
+    } else if (m->weight_type == UM_F8) {
+        return um_fail_param(err, UM_EUNSUPPORTED, "quantization", "fp8 needs device cuda, found %s", c->device);
     } else {
         um_adapters_reserve(m, c->max_loras, c->max_lora_rank);
     }

@@ -262,7 +262,7 @@ struct um_model {
     um_network net;
     int32_t max_tokens; /* the largest pass that the device was opened for */
     um_dtype dtype;
-    um_dtype weight_type; /* type of the products of most matrices: dtype, UM_Q8 or UM_Q4 */
+    um_dtype weight_type; /* type of the products of most matrices: dtype, UM_Q8, UM_Q4 or UM_F8 */
     bool has_own_types;   /* the format of each stored matrix decides on its type */
     um_store *files;      /* the weights' files, while weights use them where they lie; else NULL */
     int64_t n_params;

@@ -18,9 +18,11 @@ const um_option um_model_options[] = {
      "numbers of the GPUs of --device cuda, one for each engine: 0,2 means cuda:0,cuda:2"},
     {"dtype", NULL, UM_OPT_NAME, C(dtype), 0, 0, "auto|float32|bfloat16", "auto", NULL, "TYPE", "Model",
      "number type of matrix products; auto means the type of the stored weights"},
-    {"quantization", NULL, UM_OPT_NAME, C(quantization), 0, 0, "auto|none|q8|q4", "auto", NULL, "TYPE", "Model",
+    {"quantization", NULL, UM_OPT_NAME, C(quantization), 0, 0, "auto|none|q8|q4|fp8", "auto", NULL, "TYPE", "Model",
      "how the weights are kept; q8 and q4 round them to integers of 8 or 4 bits with a scale for each 32: a half or a "
-     "quarter of the memory of bfloat16, and faster products with few rows (devices cpu and ref); auto keeps them as "
+     "quarter of the memory of bfloat16, and faster products with few rows (devices cpu and ref); fp8 rounds weights "
+     "and the activations that they multiply to floats of 8 bits (e4m3) with a scale for each row: half the memory and "
+     "faster products (device cuda, Hopper GPUs); auto keeps them as "
      "the checkpoint stores them; none keeps or converts them to --dtype"},
     {"deterministic", NULL, UM_OPT_BOOL, C(deterministic), 0, 0, NULL, "true", NULL, NULL, "Model",
      "keep answers independent of the other requests in a step; with --no-deterministic a GPU may use faster products "

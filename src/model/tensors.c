@@ -211,8 +211,9 @@ static um_status take(um_loader *l, um_weight **out, const um_tensor *t, int n, 
 }
 
 /* Passes on the matrices t [n] after merging the adapter. */
-static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, bool exact, um_err *err) {
-    const um_dtype type = exact || l->list ? UM_F32 : product_type(l, t, n);
+static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, um_use use, um_err *err) {
+    um_dtype type = use == UM_USE_EXACT || l->list ? UM_F32 : product_type(l, t, n);
+    if (use == UM_USE_TABLE && type == UM_F8) type = l->m->dtype;
     um_tensor part[PARTS_MAX] = {0};
     const um_lora_pair *pair[PARTS_MAX] = {0};
     um_status s = UM_OK;
@@ -232,7 +233,7 @@ static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, 
 }
 
 um_status um_load_matrix(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
-                         bool exact, um_err *err) {
+                         um_use use, um_err *err) {
     um_tensor t[PARTS_MAX];
     if (l->only_adapters) return UM_OK;
     for (int i = 0; i < n; i++) {
@@ -242,7 +243,7 @@ um_status um_load_matrix(um_loader *l, um_weight **out, const um_tensor_part *p,
         um_status s = get(l, name, &want, &t[i], err);
         if (s) return s;
     }
-    return pack(l, out, t, n, exact, err);
+    return pack(l, out, t, n, use, err);
 }
 
 um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p, int n, const char *joined,
@@ -265,7 +266,7 @@ um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p,
     }
     if (joined) tensor_name(l, joined_name, joined, layer, expert, "");
     l->joined = joined ? joined_name : NULL;
-    um_status s = pack(l, out, t, n, false, err);
+    um_status s = pack(l, out, t, n, UM_USE_PRODUCT, err);
     l->joined = NULL;
     return s;
 }

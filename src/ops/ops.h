@@ -67,7 +67,7 @@ typedef struct um_dev_config {
     int32_t pin;        /* UM_PIN_* of unmask.h: whether threads stay on CPUs of their own */
     um_dtype dtype;     /* UM_F32: weights are not rounded. UM_BF16: weights and the left operand of each product are
                            rounded to bf16, sums are fp32 */
-    um_dtype weights;   /* type of the products of matrices: dtype, UM_Q8 or UM_Q4 */
+    um_dtype weights;   /* type of the products of matrices: dtype, UM_Q8, UM_Q4 or UM_F8 */
     bool deterministic; /* a row's bits do not depend on the other rows of a batch */
     bool eager;         /* run kernel by kernel, without recorded graphs */
     int32_t max_tokens; /* largest T of a pass */

@@ -58,10 +58,12 @@ the_table_has_the_numbers_of_the_report() {
     local ms
     printf '#!/bin/sh\ncat "%s"\n' "$work/report" > "$work/program"
     chmod +x "$work/program"
-    bench/cuda_table.py --unmask "$work/program" --shapes sdar-1.7b --no-torch > "$work/out"
+    bench/cuda_table.py --unmask "$work/program" --shapes sdar-1.7b --no-torch --quantization none > "$work/out"
     [ "$(grep -c '^|' "$work/out")" = 3 ]
     ms=$(jq .steps.denoise.ms.median "$work/report" | awk '{ printf $1 < 1000 ? "%.3g" : "%.0f", $1 }')
-    grep -qF "| sdar-1.7b | 2 | $ms |" "$work/out"
+    grep -qE "^\| sdar-1.7b \| [a-z0-9]+ \| 2 \| $ms \|" "$work/out"
+    bench/cuda_table.py --unmask "$work/program" --shapes sdar-1.7b --no-torch > "$work/out"
+    [ "$(grep -c '^|' "$work/out")" = 4 ] # in both types of weights
     rc=0
     bench/cuda_table.py --unmask "$work/program" --shapes no-such-shape --no-torch || rc=$?
     [ "$rc" = 2 ]

@@ -42,7 +42,7 @@ bench_reports_the_type_of_the_weights() {
 other_values_are_refused_with_the_known_ones() {
     try run --model $model --quantization awq hello
     [ "$rc" = 2 ]
-    grep -q -- '--quantization: expected auto, none, q8 or q4, found "awq"' "$work/err"
+    grep -q -- '--quantization: expected auto, none, q8, q4 or fp8, found "awq"' "$work/err"
 }
 a_gpu_refuses_q8() {
     UNMASK=$work/gpu/unmask
@@ -50,6 +50,16 @@ a_gpu_refuses_q8() {
     [ "$rc" != 0 ]
     [ ! -s "$work/out" ]
     grep -q 'quantization: q8 needs device cpu, found cuda' "$work/err"
+}
+fp8_needs_a_gpu_and_bfloat16() {
+    try run --model $model --quantization fp8 hello
+    [ "$rc" != 0 ]
+    [ ! -s "$work/out" ]
+    grep -q 'quantization: fp8 needs device cuda, found cpu' "$work/err"
+    UNMASK=$work/gpu/unmask
+    try run --model $model --device cuda --dtype float32 --quantization fp8 hello
+    [ "$rc" != 0 ]
+    grep -q 'quantization: fp8 needs --dtype bfloat16, found float32' "$work/err"
 }
 
 claims_all

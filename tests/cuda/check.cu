@@ -101,29 +101,64 @@ um_tensor check_tensor(check *c, int32_t rows, int32_t in, um_dtype type) {
     const size_t n = (size_t)rows * (size_t)in;
     float *x = check_floats(c, n);
     um_tensor t = {};
+    for (int32_t i = 0; i < rows && type == UM_F8; i++) check_round_fp8(x + (size_t)i * in, in, false, NULL);
     t.name = "random";
-    t.type = type;
+    t.type = type == UM_F8 ? UM_F32 : type;
     t.n_dims = 2;
     t.dim[0] = rows;
     t.dim[1] = in;
     t.data = x;
-    if (type == UM_F32) return t;
+    if (t.type == UM_F32) return t;
     uint16_t *half = (uint16_t *)check_host(c, n * sizeof(uint16_t));
     for (size_t i = 0; i < n; i++) half[i] = um_f32_to_bf16(x[i]);
     t.data = half;
     return t;
 }
 
-um_cu_matrix check_matrix(check *c, const um_tensor *t) {
-    const size_t bytes = (size_t)(t->dim[0] * t->dim[1]) * um_dtype_size(t->type);
-    return {(int32_t)t->dim[0], (int32_t)t->dim[1], t->type, check_upload(c, t->data, bytes)};
+/* Rounds the rows of x in place, and uploads their codes and scales. */
+static um_cu_coded upload_fp8(check *c, float *x, int32_t n, int32_t in, bool power) {
+    uint8_t *code = (uint8_t *)check_host(c, (size_t)n * (size_t)in);
+    float *scale = (float *)check_host(c, (size_t)n * sizeof *scale);
+    for (int32_t i = 0; i < n; i++) scale[i] = check_round_fp8(x + (size_t)i * in, in, power, code + (size_t)i * in);
+    return {(unsigned char *)check_upload(c, code, (size_t)n * (size_t)in),
+            (float *)check_upload(c, scale, (size_t)n * sizeof *scale)};
+}
+
+um_cu_matrix check_matrix(check *c, const um_tensor *t, um_dtype type) {
+    const int32_t rows = (int32_t)t->dim[0], in = (int32_t)t->dim[1];
+    if (type == UM_F8) {
+        const um_cu_coded w = upload_fp8(c, (float *)t->data, rows, in, false);
+        return {rows, in, type, w.code, w.scale};
+    }
+    return {rows, in, type, check_upload(c, t->data, (size_t)rows * (size_t)in * um_dtype_size(type)), NULL};
+}
+
+um_cu_rows check_rows(check *c, float *x, int32_t n, int32_t in, um_dtype type) {
+    if (type != UM_F8) return {check_operand(c, x, (size_t)n * (size_t)in, type), NULL, n};
+    const um_cu_coded rows = upload_fp8(c, x, n, in, true);
+    return {rows.code, rows.scale, n};
+}
+
+float check_round_fp8(float *x, int32_t n, bool power, uint8_t *code) {
+    float most = 0, scale = 1;
+    for (int32_t i = 0; i < n; i++) most = UM_MAX(most, fabsf(x[i]));
+    if (most > 0x1p-100f) scale = most / 448;
+    if (power && most > 0x1p-100f) {
+        for (scale = 0x1p-120f; 448 * scale < most;) scale *= 2;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        const uint8_t v = um_f8_code(x[i], scale);
+        if (code) code[i] = v;
+        x[i] = um_f8_to_f32(v) * scale;
+    }
+    return scale;
 }
 
 um_dev *check_ref(check *c, um_dtype type) {
     um_dev **ref = &c->ref[type == UM_BF16];
     um_dev_config config = {};
     config.threads = 1;
-    config.dtype = type;
+    config.dtype = type == UM_F8 ? UM_F32 : type;
     config.max_tokens = config.max_rows = 16384;
     config.max_in = 32768;
     config.max_head_dim = 512;
@@ -278,7 +313,7 @@ static double read_rate(check *c) {
 
 static const check_list *const lists[] = {&embed_checks,    &norm_checks, &product_checks,   &stream_checks,
                                           &low_rank_checks, &kv_checks,   &attention_checks, &select_checks,
-                                          &moe_checks,      &head_checks};
+                                          &moe_checks,      &head_checks, &fp8_checks};
 
 /* Which cases run: those whose name contains `only` and none of the words in `skip`. */
 typedef struct choice {

@@ -26,7 +26,7 @@ typedef struct check_list {
     int n_cases;
 } check_list;
 extern const check_list embed_checks, norm_checks, product_checks, low_rank_checks, kv_checks, attention_checks,
-    select_checks, moe_checks, stream_checks, head_checks;
+    select_checks, moe_checks, stream_checks, head_checks, fp8_checks;
 
 /* ---- Random numbers: the seed is printed; UM_TEST_SEED sets it ---- */
 float check_signed(check *c);             /* (-1, 1) */
@@ -43,10 +43,16 @@ void *check_download(check *c, const void *device, size_t bytes); /* waits for t
 void *check_operand(check *c, float *x, size_t n, um_dtype type);
 /* A device array of the type as host floats. */
 float *check_floats_of(check *c, const void *device, size_t n, um_dtype type);
-/* A random matrix: as a tensor for the reference, and on the device. */
+/* A random matrix: as a tensor for the reference, and on the device. For UM_F8 the tensor is fp32, with numbers that
+ * e4m3 has with the scales of the rows. */
 um_tensor check_tensor(check *c, int32_t rows, int32_t in, um_dtype type);
-um_cu_matrix check_matrix(check *c, const um_tensor *t);
-/* A device of the reference backend with room for all cases; the dtype is that of the operands. */
+um_cu_matrix check_matrix(check *c, const um_tensor *t, um_dtype type);
+/* Host floats as the input of a product with weights of the type. Also rounds the host floats unless it is UM_F32. */
+um_cu_rows check_rows(check *c, float *x, int32_t n, int32_t in, um_dtype type);
+/* Rounds a row to e4m3 as um_cu_quantize and, without `power`, um_cu_quantize_weights do. Returns the scale. code,
+ * unless NULL, receives the codes. */
+float check_round_fp8(float *x, int32_t n, bool power, uint8_t *code);
+/* A device of the reference backend with room for all cases; the dtype is that of the operands, fp32 for UM_F8. */
 um_dev *check_ref(check *c, um_dtype type);
 /* The batch as a message on the device. *host receives the packed bytes if it is not NULL. */
 um_cu_batch check_batch(check *c, const um_batch *b, const um_message_capacity *capacity, char **host);

@@ -67,7 +67,7 @@ static void run_embed(check *c, const check_case *k) {
     const um_tensor table = check_tensor(c, vocab, H, k->type);
     embed_args a = {};
     a.b = check_batch(c, &batch, &capacity, NULL);
-    a.w = check_matrix(c, &table);
+    a.w = check_matrix(c, &table, table.type);
     a.scale = scale;
     a.x = (float *)check_guarded(c, (size_t)(padded + 1) * H * sizeof(float));
     a.stream = check_stream(c);

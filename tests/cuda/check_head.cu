@@ -43,7 +43,7 @@ static head_data new_data(check *c, const check_case *k) {
     d.vocab = k->n[VOCAB];
     d.H = k->n[HIDDEN];
     d.matrix = check_tensor(c, d.vocab + 3, d.H, k->type); /* the last ids are not part of an answer */
-    d.w = check_matrix(c, &d.matrix);
+    d.w = check_matrix(c, &d.matrix, d.matrix.type);
     d.hidden = check_floats(c, (size_t)d.n * d.H);
     d.scale = 12 / sqrtf((float)d.H);
     d.cap = k->n[CAPPED] ? 5 : 0;

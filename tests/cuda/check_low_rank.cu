@@ -51,7 +51,7 @@ static void new_adapters(check *c, const check_case *k, low_rank_data *d) {
         const int32_t rank = UM_MAX(1, i == 1 ? k->n[RANK] / 2 : k->n[RANK] - i);
         d->a[i] = check_tensor(c, rank, k->n[IN], k->type);
         d->b[i] = check_tensor(c, k->n[OUT], rank, k->type);
-        d->device[i] = {check_matrix(c, &d->a[i]), check_matrix(c, &d->b[i])};
+        d->device[i] = {check_matrix(c, &d->a[i], d->a[i].type), check_matrix(c, &d->b[i], d->b[i].type)};
     }
 }
 

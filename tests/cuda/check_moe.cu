@@ -33,6 +33,7 @@ typedef struct moe_data {
     int32_t *pos, *block;         /* [n] */
     float *x, *logits, *bias, *y; /* [room, ...]; NaN for padding, but for y */
     float *expert_scale;          /* [E] or NULL */
+    um_dtype type;                /* of the experts */
     um_tensor gate_up, down;      /* all experts */
     um_cu_moe a;
 } moe_data;
@@ -102,7 +103,8 @@ static moe_data new_data(check *c, const check_case *k) {
         d.expert_scale ? (float *)check_upload(c, d.expert_scale, (size_t)d.r.n_experts * sizeof(float)) : NULL;
     d.a.act = k->n[GEMMA] ? UM_ACT_GELU_TANH : UM_ACT_SILU;
     d.a.add = !k->n[GEMMA];
-    d.a.type = k->type;
+    d.type = k->type;
+    d.a.type = k->type == UM_F8 ? UM_BF16 : k->type;
     d.a.hidden = d.hidden;
     d.a.n_ff = d.ff;
     return d;
@@ -115,12 +117,21 @@ static const void *const *pointers_to(check *c, const void *data, int32_t E, siz
     return (const void *const *)check_upload(c, list, (size_t)E * sizeof *list);
 }
 
+static const float *const *scales_of(check *c, const float *scale, int32_t E, int32_t rows) {
+    return (const float *const *)pointers_to(c, scale, E, (size_t)rows * sizeof *scale);
+}
+
 static void new_weights(check *c, moe_data *d) {
-    const size_t expert = (size_t)d->hidden * (size_t)d->ff * um_dtype_size(d->a.type);
-    d->gate_up = check_tensor(c, d->r.n_experts * 2 * d->ff, d->hidden, d->a.type);
-    d->down = check_tensor(c, d->r.n_experts * d->hidden, d->ff, d->a.type);
-    d->a.gate_up = pointers_to(c, check_matrix(c, &d->gate_up).data, d->r.n_experts, 2 * expert);
-    d->a.down = pointers_to(c, check_matrix(c, &d->down).data, d->r.n_experts, expert);
+    const int32_t E = d->r.n_experts;
+    const size_t expert = (size_t)d->hidden * (size_t)d->ff * um_dtype_size(d->type);
+    d->gate_up = check_tensor(c, E * 2 * d->ff, d->hidden, d->type);
+    d->down = check_tensor(c, E * d->hidden, d->ff, d->type);
+    const um_cu_matrix gate_up = check_matrix(c, &d->gate_up, d->type), down = check_matrix(c, &d->down, d->type);
+    d->a.gate_up = pointers_to(c, gate_up.data, E, 2 * expert);
+    d->a.down = pointers_to(c, down.data, E, expert);
+    if (d->type != UM_F8) return;
+    d->a.gate_up_scale = scales_of(c, gate_up.scale, E, 2 * d->ff);
+    d->a.down_scale = scales_of(c, down.scale, E, d->hidden);
 }
 
 /* ---- Runs -------------------------------------------------------------------------------------------------------- */
@@ -166,9 +177,13 @@ static um_cu_moe prepare(check *c, const moe_data *d, int32_t first, int32_t cap
     float *x = (float *)check_host(c, n * H * sizeof(float));
     memcpy(x, d->x + at * H, n * H * sizeof(float));
     a.x = check_operand(c, x, n * H, a.type);
+    if (a.gate_up_scale) {
+        const um_cu_rows rows = check_rows(c, x, capacity, d->hidden, UM_F8);
+        a.coded = {(unsigned char *)rows.data, (float *)rows.scale};
+    }
     a.logits = (float *)check_upload(c, d->logits + at * E, n * E * sizeof(float));
     a.y = (float *)check_upload(c, d->y + at * H, n * H * sizeof(float));
-    a.scratch = check_device(c, um_cu_moe_scratch(&d->r, capacity, d->hidden, d->ff, a.type));
+    a.scratch = check_device(c, um_cu_moe_scratch(&d->r, capacity, d->hidden, d->ff, a.type, a.down_scale != NULL));
     return a;
 }
 
@@ -191,7 +206,47 @@ static um_weight *expert_of(check *c, um_dev *dev, const um_tensor *all, int32_t
     return w;
 }
 
+/* out [rows] = W x, for W the rows from `first` on. */
+static void multiply(const um_tensor *w, int32_t first, int32_t rows, const float *x, float *out) {
+    const size_t in = (size_t)w->dim[1];
+    for (int32_t i = 0; i < rows; i++) {
+        const float *row = (const float *)w->data + (size_t)(first + i) * in;
+        double sum = 0;
+        for (size_t k = 0; k < in; k++) sum += (double)row[k] * x[k];
+        out[i] = (float)sum;
+    }
+}
+
+/* The experts in e4m3: the reference backend would not round what they multiply. */
+static float *reference_fp8(check *c, const moe_data *d) {
+    const size_t H = (size_t)d->hidden, pairs = (size_t)d->n * (size_t)d->r.top_k;
+    int32_t *expert = (int32_t *)check_host(c, pairs * sizeof *expert);
+    float *weight = (float *)check_host(c, pairs * sizeof *weight);
+    float *scratch = (float *)check_host(c, um_expert_route_scratch(d->r.n_experts) * sizeof *scratch);
+    float *x = (float *)check_host(c, H * sizeof *x), *out = (float *)check_host(c, H * sizeof *out);
+    float *up = (float *)check_host(c, 2 * (size_t)d->ff * sizeof *up);
+    float *y = (float *)check_host(c, (size_t)d->n * H * sizeof *y);
+    memcpy(y, d->y, (size_t)d->n * H * sizeof *y);
+    um_expert_route_tokens(&d->r, d->logits, d->bias, NULL, d->r.capacity ? d->block : NULL, d->n, scratch, expert,
+                           weight);
+    for (size_t p = 0; p < pairs; p++) {
+        const size_t t = p / (size_t)d->r.top_k;
+        for (size_t i = 0; i < H; i++) x[i] = um_bf16_to_f32(um_f32_to_bf16(d->x[t * H + i]));
+        check_round_fp8(x, d->hidden, true, NULL);
+        multiply(&d->gate_up, expert[p] * 2 * d->ff, 2 * d->ff, x, up);
+        for (int32_t i = 0; i < d->ff; i++) {
+            const float gate = up[i] / (1 + expf(-up[i]));
+            up[i] = um_bf16_to_f32(um_f32_to_bf16(gate * up[d->ff + i]));
+        }
+        check_round_fp8(up, d->ff, true, NULL);
+        multiply(&d->down, expert[p] * d->hidden, d->hidden, up, out);
+        for (size_t i = 0; i < H; i++) y[t * H + i] += weight[p] * out[i];
+    }
+    return y;
+}
+
 static float *reference_of(check *c, const moe_data *d) {
+    if (d->type == UM_F8) return reference_fp8(c, d);
     um_dev *dev = check_ref(c, d->a.type);
     const int32_t E = d->r.n_experts;
     um_weight **gate_up = (um_weight **)check_host(c, (size_t)E * sizeof(void *));
@@ -230,26 +285,29 @@ static void check_alone(check *c, const moe_data *d, const float *all) {
 
 static void check_parity(check *c, const check_case *k) {
     moe_data d = new_data(c, k);
+    /* An input of the second product near the middle of two codes may be rounded to either. */
+    const double close = k->type == UM_F32 ? 5e-6 : k->type == UM_BF16 ? 2e-3 : 1e-2;
     new_weights(c, &d);
     const float *got = run_part(c, &d, 0, d.n, d.capacity);
-    check_close(c, "output", got, reference_of(c, &d), (size_t)d.n * (size_t)d.hidden, k->type == UM_F32 ? 5e-6 : 2e-3);
+    check_close(c, "output", got, reference_of(c, &d), (size_t)d.n * (size_t)d.hidden, close);
     const float *again = run_part(c, &d, 0, d.n, d.capacity);
     check_same(c, "second run", again, got, (size_t)d.n * (size_t)d.hidden * sizeof(float));
     check_alone(c, &d, got);
 }
 
-/* Fills bf16 weights with magnitudes between 1/32 and 1/8. */
+/* Fills bf16 weights with magnitudes between 1/32 and 1/8. Their bytes are numbers of e4m3 below 2. */
 static __global__ void fill_weights(uint16_t *w, size_t n, uint32_t seed) {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
         uint32_t h = ((uint32_t)i ^ seed) * 0x9e3779b1u;
         h = (h ^ h >> 15) * 0x85ebca77u;
-        w[i] = (uint16_t)(((h ^ h >> 13) & 0x80ff) | 0x3d00);
+        w[i] = (uint16_t)(((h ^ h >> 13) & 0x80bf) | 0x3d00);
     }
 }
 
-static void *big_weights(check *c, size_t n, uint32_t seed) {
-    uint16_t *w = (uint16_t *)check_device(c, n * sizeof *w);
-    fill_weights<<<1024, 256, 0, check_stream(c)>>>(w, n, seed);
+static void *big_weights(check *c, const moe_data *d, size_t n, uint32_t seed) {
+    const size_t halves = n * um_dtype_size(d->type) / 2;
+    uint16_t *w = (uint16_t *)check_device(c, halves * sizeof *w);
+    fill_weights<<<1024, 256, 0, check_stream(c)>>>(w, halves, seed);
     return w;
 }
 
@@ -280,8 +338,16 @@ static int32_t touched(check *c, const moe_data *d) {
 static void check_layer(check *c, const check_case *k) {
     moe_data d = new_data(c, k);
     const size_t expert = (size_t)d.hidden * (size_t)d.ff, E = (size_t)d.r.n_experts;
-    d.a.gate_up = pointers_to(c, big_weights(c, 2 * E * expert, 1), d.r.n_experts, 2 * expert * sizeof(um_bf16));
-    d.a.down = pointers_to(c, big_weights(c, E * expert, 2), d.r.n_experts, expert * sizeof(um_bf16));
+    const size_t size = um_dtype_size(d.type);
+    d.a.gate_up = pointers_to(c, big_weights(c, &d, 2 * E * expert, 1), d.r.n_experts, 2 * expert * size);
+    d.a.down = pointers_to(c, big_weights(c, &d, E * expert, 2), d.r.n_experts, expert * size);
+    if (d.type == UM_F8) {
+        float *one = (float *)check_host(c, E * (size_t)UM_MAX(d.hidden, 2 * d.ff) * sizeof *one);
+        for (size_t i = 0; i < E * (size_t)UM_MAX(d.hidden, 2 * d.ff); i++) one[i] = 1;
+        const float *ones = (float *)check_upload(c, one, E * (size_t)UM_MAX(d.hidden, 2 * d.ff) * sizeof *one);
+        d.a.gate_up_scale = scales_of(c, ones, d.r.n_experts, 2 * d.ff);
+        d.a.down_scale = scales_of(c, ones, d.r.n_experts, d.hidden);
+    }
     const size_t n = (size_t)d.n * (size_t)d.hidden;
     const float *got = run_part(c, &d, 0, d.n, d.capacity);
     size_t n_bad = 0;
@@ -289,7 +355,7 @@ static void check_layer(check *c, const check_case *k) {
     check_true(c, n_bad == 0, "%zu outputs are not finite", n_bad);
     check_alone(c, &d, got);
     timed_call t = {part_of(c, &d, 0, d.n, d.capacity), prepare(c, &d, 0, d.capacity), check_stream(c)};
-    const double bytes = 6.0 * touched(c, &d) * (double)expert + 10.0 * (double)n;
+    const double bytes = 3.0 * (double)size * touched(c, &d) * (double)expert + 10.0 * (double)n;
     check_time(c, bytes, 6.0 * d.n * d.r.top_k * (double)expert, call_moe, &t);
 }
 
@@ -316,6 +382,15 @@ static const check_case cases[] = {
     {"moe fp32 gelu, factors, 8 of 128", check_parity, {33, 64, 72, 40, 0, 10, 1}, UM_F32},
     {"moe bf16 gelu, factors, 8 of 128", check_parity, {256, 256, 136, 88, 0, 10, 1}, UM_BF16},
     {"moe bf16 wide, 2 of 8", check_parity, {5, 8, 2048, 512, 0, 1}, UM_BF16},
+    {"fp8 moe 1 token, 2 of 8", check_parity, {1, 4, 64, 32, 0, 1}, UM_F8},
+    {"fp8 moe 7 tokens, 1 of 4", check_parity, {7, 8, 64, 48, 0, 0}, UM_F8},
+    {"fp8 moe 4 of 16, score bias", check_parity, {33, 64, 208, 144, 0, 3}, UM_F8},
+    {"fp8 moe 8 of 256, groups", check_parity, {33, 64, 144, 80, 0, 4}, UM_F8},
+    {"fp8 moe 6 of 12, score bias, groups", check_parity, {200, 256, 272, 208, 0, 5}, UM_F8},
+    {"fp8 moe pools of blocks", check_parity, {70, 128, 64, 112, 16, 6}, UM_F8},
+    {"fp8 moe one expert, 1024 tokens", check_parity, {1024, 1024, 64, 32, 0, 8}, UM_F8},
+    {"fp8 moe llada2-mini layer, 32 tokens", check_layer, {32, 32, 2048, 512, 0, 4}, UM_F8},
+    {"fp8 moe llada2-mini layer, 1024 tokens", check_layer, {1024, 1024, 2048, 512, 0, 4}, UM_F8},
     {"moe bf16 llada2-mini layer, 1 token", check_layer, {1, 1, 2048, 512, 0, 4}, UM_BF16},
     {"moe bf16 llada2-mini layer, 32 tokens", check_layer, {32, 32, 2048, 512, 0, 4}, UM_BF16},
     {"moe bf16 llada2-mini layer, 256 tokens", check_layer, {256, 256, 2048, 512, 0, 4}, UM_BF16},

@@ -16,7 +16,7 @@ typedef struct norm_args {
 } norm_args;
 static void norm_call(void *arg) {
     const norm_args *a = (const norm_args *)arg;
-    um_cu_norm(a->x, a->w, a->bias, a->eps, a->n, a->H, a->type, a->y, a->y32, a->stream);
+    um_cu_norm(a->x, a->w, a->bias, a->eps, a->n, a->H, a->type, a->y, a->y32, NULL, a->stream);
 }
 
 /* n: rows, width, 1: with a bias */
@@ -166,7 +166,7 @@ typedef struct gate_args {
 } gate_args;
 static void gate_call(void *arg) {
     const gate_args *a = (const gate_args *)arg;
-    um_cu_gate(a->gu, a->T, a->n, a->act, a->type, a->y, a->stream);
+    um_cu_gate(a->gu, a->T, a->n, a->act, a->type, a->y, NULL, a->stream);
 }
 
 /* n: tokens, width of the output, function */

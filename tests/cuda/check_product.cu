@@ -22,8 +22,7 @@ static um_cu_products *products(check *c, bool deterministic) {
 typedef struct linear_args {
     um_cu_products *p;
     um_cu_matrix w;
-    const void *x;
-    int32_t T;
+    um_cu_rows x;
     bool add;
     um_dtype out_type;
     void *y;
@@ -33,16 +32,17 @@ typedef struct linear_args {
 } linear_args;
 static void linear_call(void *arg) {
     linear_args *a = (linear_args *)arg;
-    a->status = um_cu_linear(a->p, &a->w, a->x, a->T, a->add, a->out_type, a->y, a->stride, a->stream);
+    a->status = um_cu_linear(a->p, &a->w, a->x, a->add, a->out_type, a->y, a->stride, a->stream);
 }
 static void linear(check *c, linear_args *a) {
     linear_call(a);
-    check_true(c, a->status == UM_OK, "um_cu_linear returned %d for %d tokens", a->status, a->T);
+    check_true(c, a->status == UM_OK, "um_cu_linear returned %d for %d tokens", a->status, a->x.n);
     check_cuda(c, cudaGetLastError(), "linear");
 }
 
 static double tolerance(um_dtype type, um_dtype out_type) {
     if (out_type == UM_BF16) return 3e-3;
+    if (type == UM_F8) return 1e-3;
     return type == UM_BF16 ? 1e-4 : 3e-6; /* tensor cores do not round their sums to nearest */
 }
 
@@ -57,8 +57,8 @@ static void run_small(check *c, const check_case *k) {
     um_err err;
     linear_args a = {};
     a.p = products(c, true);
-    a.w = check_matrix(c, &tensor);
-    a.x = check_operand(c, x, (size_t)most * in, k->type);
+    a.w = check_matrix(c, &tensor, k->type);
+    a.x = check_rows(c, x, most, in, k->type);
     a.add = k->n[2];
     a.out_type = k->n[3] ? UM_F32 : UM_BF16;
     a.stride = stride;
@@ -70,7 +70,7 @@ static void run_small(check *c, const check_case *k) {
 
     um_dev *dev = check_ref(c, k->type);
     um_weight *w = NULL;
-    check_status(c, um_ops_ref.weight(dev, &w, &tensor, 1, k->type, &err), &err);
+    check_status(c, um_ops_ref.weight(dev, &w, &tensor, 1, tensor.type, &err), &err);
     float *sum = (float *)check_host(c, (size_t)most * rows * sizeof(float));
     float *want = (float *)check_host(c, (size_t)most * stride * sizeof(float));
     um_ref_linear(dev, w, NULL, x, most, false, sum);
@@ -84,14 +84,14 @@ static void run_small(check *c, const check_case *k) {
 
     const void *first = NULL;
     for (size_t i = 0; i < UM_LEN(tokens); i++) {
-        a.T = tokens[i];
+        a.x.n = tokens[i];
         check_cuda(c, cudaMemcpy(a.y, initial, (size_t)most * stride * size, cudaMemcpyDeviceToDevice), "copy");
         linear(c, &a);
         const float *got = check_floats_of(c, a.y, (size_t)most * stride, a.out_type);
-        const size_t n = (size_t)a.T * stride;
+        const size_t n = (size_t)a.x.n * stride;
         check_close(c, "y", got, want, n, tolerance(k->type, a.out_type));
         check_same(c, "what lies behind y", got + n, before + n, ((size_t)most * stride - n) * sizeof(float));
-        for (int32_t t = 0; t < a.T && stride > rows; t++)
+        for (int32_t t = 0; t < a.x.n && stride > rows; t++)
             check_same(c, "what lies behind a row", got + (size_t)t * stride + rows, before + (size_t)t * stride + rows,
                        (size_t)(stride - rows) * sizeof(float));
         if (first) check_same(c, "the first row", got, first, (size_t)rows * sizeof(float));
@@ -101,7 +101,8 @@ static void run_small(check *c, const check_case *k) {
 
 /* ---- Large products ---------------------------------------------------------------------------------------------- */
 
-/* Returns the bits of a random float of magnitude 2^-6 up to 1, the same on both machines. Its upper half is a bf16. */
+/* Returns the bits of a random float of magnitude 2^-6 up to 1, the same on both machines. Its upper half is a bf16;
+ * its sign, exponent and three bits of its mantissa are a number of e4m3. */
 static __host__ __device__ uint32_t noise(uint32_t seed, uint64_t i) {
     uint64_t v = (i + 1) * 0x9e3779b97f4a7c15ull ^ (uint64_t)seed << 40;
     v = (v ^ v >> 30) * 0xbf58476d1ce4e5b9ull;
@@ -110,24 +111,36 @@ static __host__ __device__ uint32_t noise(uint32_t seed, uint64_t i) {
     return (uint32_t)(v >> 63) << 31 | (uint32_t)(126 - (v >> 32) % 6) << 23 | ((uint32_t)v & 0x7fffff);
 }
 
-static __global__ void fill(void *out, size_t n, bool narrow, uint32_t seed) {
+static __global__ void fill(void *out, size_t n, um_dtype type, uint32_t seed) {
     for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < n; i += (size_t)gridDim.x * THREADS) {
-        if (narrow) ((uint16_t *)out)[i] = (uint16_t)(noise(seed, i) >> 16);
-        else ((uint32_t *)out)[i] = noise(seed, i);
+        const uint32_t bits = noise(seed, i);
+        if (type == UM_F32) ((uint32_t *)out)[i] = bits;
+        else if (type == UM_BF16) ((uint16_t *)out)[i] = (uint16_t)(bits >> 16);
+        else ((uint8_t *)out)[i] = (uint8_t)(bits >> 31 << 7 | (((bits >> 23 & 255) - 120) << 3) | (bits >> 20 & 7));
     }
+}
+
+/* The scales of the rows of `filled` weights and of `filled` activations, for UM_F8. */
+static float weight_scale(int32_t row) { return 1 + (float)(row % 7) / 8; }
+static float token_scale(int32_t t) { return 1 / (float)(1 << t % 4); }
+static float *scales(check *c, int32_t n, float (*scale)(int32_t i)) {
+    float *list = (float *)check_host(c, (size_t)n * sizeof *list);
+    for (int32_t i = 0; i < n; i++) list[i] = scale(i);
+    return (float *)check_upload(c, list, (size_t)n * sizeof *list);
 }
 
 static double value(uint32_t seed, uint64_t i, um_dtype type) {
     uint32_t bits = noise(seed, i);
     float v;
     if (type == UM_BF16) bits &= 0xffff0000u;
+    if (type == UM_F8) bits &= 0xfff00000u;
     memcpy(&v, &bits, sizeof v);
     return v;
 }
 
 static void *filled(check *c, size_t n, um_dtype type, uint32_t seed) {
     void *p = check_device(c, n * um_dtype_size(type));
-    fill<<<1024, THREADS, 0, check_stream(c)>>>(p, n, type == UM_BF16, seed);
+    fill<<<1024, THREADS, 0, check_stream(c)>>>(p, n, type, seed);
     return p;
 }
 
@@ -143,8 +156,11 @@ static linear_args large(check *c, const check_case *k) {
     a.w.in = in;
     a.w.type = k->type;
     a.w.data = filled(c, (size_t)rows * in, k->type, SEED_W);
-    a.T = k->n[2];
-    a.x = filled(c, (size_t)a.T * in, k->type, SEED_X);
+    a.x = {filled(c, (size_t)k->n[2] * in, k->type, SEED_X), NULL, k->n[2]};
+    if (k->type == UM_F8) {
+        a.w.scale = scales(c, rows, weight_scale);
+        a.x.scale = scales(c, a.x.n, token_scale);
+    }
     a.add = k->n[3];
     a.out_type = k->n[4] ? UM_F32 : UM_BF16;
     a.stride = rows;
@@ -156,23 +172,24 @@ static linear_args large(check *c, const check_case *k) {
 static void run_large(check *c, const check_case *k) {
     linear_args a = large(c, k);
     const int32_t rows = a.w.rows, in = a.w.in;
-    const size_t n = (size_t)a.T * rows, size = um_dtype_size(k->type), out = um_dtype_size(a.out_type);
+    const size_t n = (size_t)a.x.n * rows, size = um_dtype_size(k->type), out = um_dtype_size(a.out_type);
     float got[SAMPLES], want[SAMPLES];
     a.y = filled(c, n, a.out_type, SEED_Y);
     linear(c, &a);
     const char *y = (const char *)check_download(c, a.y, n * out);
     for (int i = 0; i < SAMPLES; i++) {
-        const int32_t t = i < 4 ? a.T - 1 : check_below(c, a.T), o = i < 2 ? rows - 1 : check_below(c, rows);
+        const int32_t t = i < 4 ? a.x.n - 1 : check_below(c, a.x.n), o = i < 2 ? rows - 1 : check_below(c, rows);
         const size_t at = (size_t)t * rows + o;
+        const double by = k->type == UM_F8 ? token_scale(t) * weight_scale(o) : 1;
         double sum = a.add ? value(SEED_Y, at, a.out_type) : 0;
         for (int32_t j = 0; j < in; j++)
-            sum += value(SEED_X, (uint64_t)t * in + j, k->type) * value(SEED_W, (uint64_t)o * in + j, k->type);
+            sum += by * value(SEED_X, (uint64_t)t * in + j, k->type) * value(SEED_W, (uint64_t)o * in + j, k->type);
         want[i] = (float)sum;
         got[i] = out == 4 ? ((const float *)y)[at] : um_bf16_to_f32(((const uint16_t *)y)[at]);
     }
     check_close(c, "sampled elements", got, want, SAMPLES, tolerance(k->type, a.out_type));
-    check_time(c, (double)size * ((double)rows * in + (double)a.T * in) + (double)n * out * (a.add ? 2 : 1),
-               2.0 * rows * in * a.T, linear_call, &a);
+    check_time(c, (double)size * ((double)rows * in + (double)a.x.n * in) + (double)n * out * (a.add ? 2 : 1),
+               2.0 * rows * in * a.x.n, linear_call, &a);
 }
 
 /* All rows of products of the first T tokens, and of tokens from the middle, have the bits of the whole product. n: as
@@ -180,9 +197,9 @@ static void run_large(check *c, const check_case *k) {
 static void run_invariant(check *c, const check_case *k) {
     static const int32_t tokens[] = {1, 2, 7, 9, 31, 32, 33, 64, 65, 100, 128, 129, 200, 256, 300, 512, 1024, 1500};
     linear_args a = large(c, k);
-    const int32_t most = a.T, from = 77, rows = a.w.rows;
+    const int32_t most = a.x.n, from = 76, rows = a.w.rows; /* scales are aligned to 16 bytes */
     const size_t out = um_dtype_size(a.out_type);
-    const char *all = (const char *)a.x;
+    const um_cu_rows all = a.x;
     char *y = (char *)filled(c, (size_t)most * rows, a.out_type, SEED_Y);
     a.y = y;
     linear(c, &a);
@@ -190,14 +207,15 @@ static void run_invariant(check *c, const check_case *k) {
     for (size_t i = 0; i < 2 * UM_LEN(tokens); i++) {
         const size_t skipped = i % 2 ? from : 0;
         char what[64];
-        a.T = tokens[i / 2];
-        if ((int32_t)skipped + a.T > most) continue;
-        a.x = all + skipped * a.w.in * um_dtype_size(k->type);
-        fill<<<1024, THREADS, 0, a.stream>>>(y, (size_t)most * rows, a.out_type == UM_BF16, SEED_Y);
+        a.x.n = tokens[i / 2];
+        if ((int32_t)skipped + a.x.n > most) continue;
+        a.x.data = (const char *)all.data + skipped * a.w.in * um_dtype_size(k->type);
+        if (all.scale) a.x.scale = all.scale + skipped;
+        fill<<<1024, THREADS, 0, a.stream>>>(y, (size_t)most * rows, a.out_type, SEED_Y);
         a.y = y + skipped * rows * out;
         linear(c, &a);
-        const size_t bytes = (size_t)a.T * rows * out;
-        snprintf(what, sizeof what, "%d tokens from token %d on", a.T, (int)skipped);
+        const size_t bytes = (size_t)a.x.n * rows * out;
+        snprintf(what, sizeof what, "%d tokens from token %d on", a.x.n, (int)skipped);
         check_same(c, what, check_download(c, a.y, bytes), whole + skipped * rows * out, bytes);
     }
 }
@@ -209,26 +227,26 @@ static void run_invariant(check *c, const check_case *k) {
 static void run_views(check *c, const check_case *k) {
     const int32_t rows = k->n[0], in = k->n[1], group = k->n[2], T = k->n[3];
     const um_tensor tensor = check_tensor(c, rows, in, k->type);
-    const um_cu_matrix whole = check_matrix(c, &tensor);
+    const um_cu_matrix whole = check_matrix(c, &tensor, k->type);
     float *x = check_floats(c, (size_t)T * in), *want = (float *)check_host(c, (size_t)T * rows * sizeof(float));
     um_err err;
     linear_args a = {};
     a.p = products(c, true);
-    a.x = check_operand(c, x, (size_t)T * in, k->type);
-    a.T = T;
+    a.x = check_rows(c, x, T, in, k->type);
     a.out_type = UM_F32;
     a.stride = group;
     a.stream = check_stream(c);
     a.y = check_device(c, (size_t)T * group * sizeof(float));
     um_dev *dev = check_ref(c, k->type);
     um_weight *w = NULL;
-    check_status(c, um_ops_ref.weight(dev, &w, &tensor, 1, k->type, &err), &err);
+    check_status(c, um_ops_ref.weight(dev, &w, &tensor, 1, tensor.type, &err), &err);
     um_ref_linear(dev, w, NULL, x, T, false, want);
     um_ops_ref.weight_free(dev, w);
     for (int32_t first = 0; first < rows; first += group) {
         a.w = whole;
         a.w.rows = UM_MIN(group, rows - first);
         a.w.data = (char *)whole.data + (size_t)first * in * um_dtype_size(k->type);
+        if (whole.scale) a.w.scale = whole.scale + first;
         check_status(c, um_cu_products_prepare(a.p, &a.w, T, a.out_type, false, &err), &err);
         linear(c, &a);
         const float *got = check_floats_of(c, a.y, (size_t)T * group, UM_F32);
@@ -242,7 +260,7 @@ static void run_views(check *c, const check_case *k) {
  * for `large`. */
 static void run_graph(check *c, const check_case *k) {
     linear_args a = large(c, k);
-    const size_t n_x = (size_t)a.T * a.w.in, n_y = (size_t)a.T * a.w.rows, bytes = n_y * um_dtype_size(a.out_type);
+    const size_t n_x = (size_t)a.x.n * a.w.in, n_y = (size_t)a.x.n * a.w.rows, bytes = n_y * um_dtype_size(a.out_type);
     cudaGraph_t graph = NULL;
     cudaGraphExec_t recorded = NULL;
     a.y = filled(c, n_y, a.out_type, SEED_Y);
@@ -255,7 +273,7 @@ static void run_graph(check *c, const check_case *k) {
     if (e == cudaSuccess) e = cudaGraphInstantiate(&recorded, graph, 0);
     check_true(c, a.status == UM_OK, "um_cu_linear returned %d", a.status);
     check_true(c, um_alloc_count() == allocations, "um_cu_linear allocated");
-    fill<<<1024, THREADS, 0, a.stream>>>((void *)a.x, n_x, k->type == UM_BF16, 77);
+    fill<<<1024, THREADS, 0, a.stream>>>((void *)a.x.data, n_x, k->type, 77);
     if (e == cudaSuccess) e = cudaGraphLaunch(recorded, a.stream);
     check_cuda(c, e, "recording");
     const void *got = check_download(c, a.y, bytes);
@@ -285,7 +303,7 @@ static void run_prepare(check *c, const check_case *k) {
     w.type = k->type;
     w.data = workspace;
     check_status(c, um_cu_products_new(&p, workspace, WORKSPACE_BYTES, true, &err), &err);
-    check_true(c, um_cu_linear(p, &w, workspace, 0, false, UM_F32, workspace, 8, check_stream(c)) == UM_OK,
+    check_true(c, um_cu_linear(p, &w, {workspace, NULL, 0}, false, UM_F32, workspace, 8, check_stream(c)) == UM_OK,
                "a product of no tokens failed");
     um_cu_products_info info = {};
     for (int round = 0; round < 2; round++) {
@@ -302,7 +320,7 @@ static void run_prepare(check *c, const check_case *k) {
                "%d shapes, %d without cuBLASLt; %d plans in groups; %d of %d algorithms agree", info.n_shapes,
                info.n_simt, info.n_grouped, info.n_agreed, info.n_tried);
     w.rows = 8;
-    check_true(c, um_cu_linear(p, &w, workspace, 1, false, UM_F32, workspace, 8, check_stream(c)) == UM_EINVAL,
+    check_true(c, um_cu_linear(p, &w, {workspace, NULL, 1}, false, UM_F32, workspace, 8, check_stream(c)) == UM_EINVAL,
                "a shape that was not prepared was computed");
     um_cu_products_free(p);
 }
@@ -310,12 +328,16 @@ static void run_prepare(check *c, const check_case *k) {
 /* ---- Cases ------------------------------------------------------------------------------------------------------- */
 
 #define LARGE(name, rows, in, add, wide, T)                                                                            \
-    { name ", " #T " tokens", run_large, {rows, in, T, add, wide}, UM_BF16 }
+    {name ", " #T " tokens", run_large, {rows, in, T, add, wide}, UM_BF16}, {                                          \
+        "fp8 " name ", " #T " tokens", run_large, {rows, in, T, add, wide}, UM_F8                                      \
+    }
 #define LARGE_ALL(name, rows, in, add, wide)                                                                           \
     LARGE(name, rows, in, add, wide, 32), LARGE(name, rows, in, add, wide, 64), LARGE(name, rows, in, add, wide, 128), \
         LARGE(name, rows, in, add, wide, 512), LARGE(name, rows, in, add, wide, 2048)
 #define FREE(name, rows, in, add, wide, T)                                                                             \
-    { name " in any order, " #T " tokens", run_large, {rows, in, T, add, wide, 1}, UM_BF16 }
+    {name " in any order, " #T " tokens", run_large, {rows, in, T, add, wide, 1}, UM_BF16}, {                          \
+        "fp8 " name " in any order, " #T " tokens", run_large, {rows, in, T, add, wide, 1}, UM_F8                      \
+    }
 #define FREE_ALL(name, rows, in, add, wide)                                                                            \
     FREE(name, rows, in, add, wide, 32), FREE(name, rows, in, add, wide, 128), FREE(name, rows, in, add, wide, 2048)
 #define EXACT(rows, in, T)                                                                                             \
@@ -356,6 +378,17 @@ static const check_case cases[] = {
     {"product invariance 2000x1111 fp32, added", run_invariant, {2000, 1111, 2048, 1, 1}, UM_F32},
     {"product invariance 4096x4096 fp32", run_invariant, {4096, 4096, 2048, 0, 1}, UM_F32},
     {"product 4100 tokens, 512x256 bf16", run_large, {512, 256, 4100, 0, 1}, UM_BF16},
+    {"fp8 product 64x64", run_small, {64, 64, 0, 0}, UM_F8},
+    {"fp8 product 64x64 to fp32, added", run_small, {64, 64, 1, 1}, UM_F8},
+    {"fp8 product 96x48, room", run_small, {96, 48, 0, 0, 8}, UM_F8},
+    {"fp8 product 352x144 to fp32, added", run_small, {352, 144, 1, 1}, UM_F8},
+    {"fp8 product views 2352x256", run_views, {2352, 256, 1024, 33}, UM_F8},
+    {"fp8 product graph 4096x4096, added, 40 tokens", run_graph, {4096, 4096, 40, 1, 1}, UM_F8},
+    {"fp8 product invariance qkv 12288x4096", run_invariant, {12288, 4096, 2048, 0, 0}, UM_F8},
+    {"fp8 product invariance down 4096x12288, added", run_invariant, {4096, 12288, 2048, 1, 1}, UM_F8},
+    {"fp8 product invariance head 8192x4096 to fp32", run_invariant, {8192, 4096, 2048, 0, 1}, UM_F8},
+    {"fp8 product invariance 208x144 to fp32", run_invariant, {208, 144, 2048, 0, 1}, UM_F8},
+    {"fp8 product 4100 tokens, 512x256", run_large, {512, 256, 4100, 0, 1}, UM_F8},
     EXACT(256, 2048, 1),
     EXACT(256, 2048, 32),
     EXACT(256, 2048, 512),

@@ -29,14 +29,14 @@ static bool has_stream() {
 }
 
 /* n: rows of y, columns, 1: added, 1: fp32 output, 1: gated, elements between the rows of y beyond those needed */
-static stream_args made(check *c, const check_case *k, const um_cu_matrix *w, const void *x, int32_t T) {
+static stream_args made(check *c, const check_case *k, const um_cu_matrix *w, const um_cu_rows *x) {
     stream_args a = {};
     int device = 0;
     a.c = c;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&a.n_processors, cudaDevAttrMultiProcessorCount, device);
-    a.job.w = w->data, a.job.x = (const um_bf16 *)x;
-    a.job.rows = k->n[0], a.job.in = k->n[1], a.job.T = T, a.job.stride = k->n[0] + k->n[5];
+    a.job.w = w->data, a.job.x = x->data, a.job.w_scale = w->scale, a.job.x_scale = x->scale;
+    a.job.rows = k->n[0], a.job.in = k->n[1], a.job.T = x->n, a.job.stride = k->n[0] + k->n[5];
     a.job.x_stride = k->n[1];
     a.job.add = k->n[2], a.job.out_type = k->n[3] ? UM_F32 : UM_BF16, a.job.gated = k->n[4];
     return a;
@@ -49,10 +49,10 @@ static float *wanted(check *c, const check_case *k, const um_tensor *tensor, con
     const int32_t rows = k->n[0], all = k->n[4] ? 2 * rows : rows, stride = rows + k->n[5];
     um_err err;
     um_weight *w = NULL;
-    um_dev *dev = check_ref(c, UM_BF16);
+    um_dev *dev = check_ref(c, k->type);
     float *sum = (float *)check_host(c, (size_t)TOKENS_MAX * all * sizeof(float));
     float *want = (float *)check_host(c, (size_t)TOKENS_MAX * stride * sizeof(float));
-    check_status(c, um_ops_ref.weight(dev, &w, tensor, 1, UM_BF16, &err), &err);
+    check_status(c, um_ops_ref.weight(dev, &w, tensor, 1, tensor->type, &err), &err);
     um_ref_linear(dev, w, NULL, x, TOKENS_MAX, false, sum);
     um_ops_ref.weight_free(dev, w);
     memcpy(want, before, (size_t)TOKENS_MAX * stride * sizeof(float));
@@ -71,11 +71,15 @@ static void run_small(check *c, const check_case *k) {
     static const int32_t tokens[] = {TOKENS_MAX, 1, 2, 8, 31, 32, 33, 63, 64, 65, 100};
     const int32_t rows = k->n[0], in = k->n[1], stride = rows + k->n[5];
     if (!has_stream()) return;
-    const um_tensor tensor = check_tensor(c, k->n[4] ? 2 * rows : rows, in, UM_BF16);
-    const um_cu_matrix w = check_matrix(c, &tensor);
+    const um_tensor tensor = check_tensor(c, k->n[4] ? 2 * rows : rows, in, k->type);
+    const um_cu_matrix w = check_matrix(c, &tensor, k->type);
     float *x = check_floats(c, (size_t)TOKENS_MAX * in), *before = check_floats(c, (size_t)TOKENS_MAX * stride);
-    const void *operand = check_operand(c, x, (size_t)TOKENS_MAX * in, UM_BF16);
-    stream_args a = made(c, k, &w, operand, 1);
+    const um_cu_rows operand = check_rows(c, x, TOKENS_MAX, in, k->type);
+    stream_args a = made(c, k, &w, &operand);
+    const double close = a.job.gated                 ? 5e-3 /* gate, up and y are rounded to bf16 */
+                         : a.job.out_type == UM_BF16 ? 3e-3
+                         : k->type == UM_F8          ? 1e-3
+                                                     : 1e-4;
     const size_t size = um_dtype_size(a.job.out_type), n_all = (size_t)TOKENS_MAX * stride;
     const void *initial = check_operand(c, before, n_all, a.job.out_type);
     const float *want = wanted(c, k, &tensor, x, before), *first = NULL;
@@ -86,7 +90,7 @@ static void run_small(check *c, const check_case *k) {
         stream(&a);
         const float *got = check_floats_of(c, a.job.y, n_all, a.job.out_type);
         const size_t n = (size_t)a.job.T * stride;
-        check_close(c, "y", got, want, n, a.job.out_type == UM_BF16 ? 3e-3 : 1e-4);
+        check_close(c, "y", got, want, n, close);
         check_same(c, "what lies behind y", got + n, before + n, (n_all - n) * sizeof(float));
         if (first) check_same(c, "the rows for another number of tokens", got, first, n * sizeof(float));
         else first = got;
@@ -97,27 +101,35 @@ static void run_small(check *c, const check_case *k) {
 static void run_time(check *c, const check_case *k) {
     const int32_t rows = k->n[0], in = k->n[1], T = k->n[6], all = k->n[4] ? 2 * rows : rows;
     if (!has_stream()) return;
-    const um_tensor tensor = check_tensor(c, all, in, UM_BF16);
-    const um_cu_matrix w = check_matrix(c, &tensor);
+    const um_tensor tensor = check_tensor(c, all, in, k->type);
+    const um_cu_matrix w = check_matrix(c, &tensor, k->type);
     float *x = check_floats(c, (size_t)T * in);
-    stream_args a = made(c, k, &w, check_operand(c, x, (size_t)T * in, UM_BF16), T);
+    const um_cu_rows operand = check_rows(c, x, T, in, k->type);
+    stream_args a = made(c, k, &w, &operand);
     const size_t out = um_dtype_size(a.job.out_type);
     a.job.y = check_device(c, (size_t)T * rows * out);
     stream(&a);
-    check_time(c, 2.0 * ((double)all * in + (double)T * in) + (double)T * rows * out * (a.job.add ? 2 : 1),
+    check_time(c,
+               (double)um_dtype_size(k->type) * ((double)all * in + (double)T * in) +
+                   (double)T * rows * out * (a.job.add ? 2 : 1),
                2.0 * all * in * T, stream_call, &a);
 }
 
-#define SMALL(rows, in, add, wide, gated)                                                                              \
+#define SMALL_OF(type, word, rows, in, add, wide, gated)                                                               \
     {                                                                                                                  \
-        "stream " #rows "x" #in ", add " #add ", fp32 " #wide ", gated " #gated, run_small,                            \
-            {rows, in, add, wide, gated, 0}, UM_BF16                                                                   \
+        word " " #rows "x" #in ", add " #add ", fp32 " #wide ", gated " #gated, run_small,                             \
+            {rows, in, add, wide, gated, 0}, type                                                                      \
+    }
+#define SMALL(rows, in, add, wide, gated) SMALL_OF(UM_BF16, "stream", rows, in, add, wide, gated)
+#define FP8(rows, in, add, wide, gated)   SMALL_OF(UM_F8, "fp8 stream", rows, in, add, wide, gated)
+#define TIMES_OF(type, name, rows, in, add, wide, gated)                                                               \
+    {name ", 32 tokens", run_time, {rows, in, add, wide, gated, 0, 32}, type},                                         \
+        {name ", 64 tokens", run_time, {rows, in, add, wide, gated, 0, 64}, type}, {                                   \
+        name ", 128 tokens", run_time, {rows, in, add, wide, gated, 0, 128}, type                                      \
     }
 #define TIMES(name, rows, in, add, wide, gated)                                                                        \
-    {"stream " name ", 32 tokens", run_time, {rows, in, add, wide, gated, 0, 32}, UM_BF16},                            \
-        {"stream " name ", 64 tokens", run_time, {rows, in, add, wide, gated, 0, 64}, UM_BF16}, {                      \
-        "stream " name ", 128 tokens", run_time, {rows, in, add, wide, gated, 0, 128}, UM_BF16                         \
-    }
+    TIMES_OF(UM_BF16, "stream " name, rows, in, add, wide, gated),                                                     \
+        TIMES_OF(UM_F8, "fp8 stream " name, rows, in, add, wide, gated)
 
 static const check_case cases[] = {
     SMALL(16, 64, 0, 0, 0),
@@ -141,6 +153,22 @@ static const check_case cases[] = {
     SMALL(8192, 256, 0, 0, 1),
     SMALL(12288, 256, 0, 0, 1),
     SMALL(18944, 128, 0, 0, 1),
+    FP8(16, 128, 0, 0, 0),
+    FP8(64, 64, 0, 1, 0),
+    FP8(96, 48, 1, 1, 0),
+    FP8(208, 144, 1, 0, 0),
+    FP8(2048, 512, 1, 1, 0),
+    FP8(4096, 768, 1, 1, 0),
+    FP8(8208, 208, 0, 1, 0),
+    FP8(12288, 256, 0, 0, 0),
+    FP8(18432, 256, 0, 0, 0),
+    FP8(40000, 128, 0, 1, 0),
+    FP8(16, 64, 0, 0, 1),
+    FP8(352, 208, 0, 0, 1),
+    FP8(3072, 256, 0, 0, 1),
+    FP8(8192, 256, 0, 0, 1),
+    FP8(12288, 256, 0, 0, 1),
+    FP8(18944, 128, 0, 0, 1),
     TIMES("qkv 12288x4096", 12288, 4096, 0, 0, 0),
     TIMES("qkv 6144x4096", 6144, 4096, 0, 0, 0),
     TIMES("o 4096x4096, added", 4096, 4096, 1, 1, 0),

@@ -1,0 +1,103 @@
+/* Rounding of rows to e4m3: codes and scales against the host's functions, also from norms. */
+#include "check.cuh"
+
+/* Random rows, whose magnitudes differ by powers of ten; row 1 is zero. */
+static float *rows_of(check *c, int32_t n, int32_t in) {
+    float *x = check_floats(c, (size_t)n * in);
+    for (int32_t t = 0; t < n; t++)
+        for (int32_t i = 0; i < in; i++) x[(size_t)t * in + i] *= t == 1 ? 0 : powf(10, (float)(t % 9 - 4));
+    return x;
+}
+
+static um_cu_coded coded_room(check *c, int32_t n, int32_t in) {
+    return {(unsigned char *)check_device(c, (size_t)n * in), (float *)check_device(c, (size_t)n * sizeof(float))};
+}
+
+/* Compares codes and scales with those of x, which is rounded. */
+static void compare(check *c, const um_cu_coded *got, float *x, int32_t n, int32_t in, bool power) {
+    const uint8_t *code = (const uint8_t *)check_download(c, got->code, (size_t)n * in);
+    const float *scale = (const float *)check_download(c, got->scale, (size_t)n * sizeof *scale);
+    uint8_t *want = (uint8_t *)check_host(c, (size_t)in);
+    for (int32_t t = 0; t < n; t++) {
+        const float by = check_round_fp8(x + (size_t)t * in, in, power, want);
+        check_same(c, "scale", &scale[t], &by, sizeof by);
+        check_same(c, "codes", code + (size_t)t * in, want, (size_t)in);
+    }
+}
+
+/* n: rows, width */
+static void run_rows(check *c, const check_case *k) {
+    const int32_t n = k->n[0], in = k->n[1];
+    float *x = rows_of(c, n, in);
+    const void *operand = check_operand(c, x, (size_t)n * in, k->type);
+    const um_cu_coded got = coded_room(c, n, in), weights = coded_room(c, n, in);
+    um_cu_quantize_weights(operand, k->type, n, in, &weights, check_stream(c));
+    check_cuda(c, cudaGetLastError(), "weights");
+    float *again = (float *)check_host(c, (size_t)n * in * sizeof *again);
+    memcpy(again, x, (size_t)n * in * sizeof *again);
+    compare(c, &weights, again, n, in, false);
+    if (k->type != UM_BF16) return;
+    um_cu_quantize((const um_bf16 *)operand, n, in, &got, check_stream(c));
+    check_cuda(c, cudaGetLastError(), "rows");
+    compare(c, &got, x, n, in, true);
+}
+
+/* A norm that also stores codes has those of its output. n: rows, width, 1: with a bias */
+static void run_norm(check *c, const check_case *k) {
+    const int32_t n = k->n[0], H = k->n[1];
+    const size_t all = (size_t)n * H;
+    float *x = rows_of(c, n, H), *w = check_floats(c, (size_t)H), *bias = check_floats(c, (size_t)H);
+    const float *on_device = (float *)check_upload(c, x, all * sizeof *x);
+    const float *scale = (float *)check_upload(c, w, (size_t)H * sizeof *w);
+    const float *shift = k->n[2] ? (float *)check_upload(c, bias, (size_t)H * sizeof *bias) : NULL;
+    const um_cu_coded got = coded_room(c, n, H);
+    void *y = check_device(c, all * sizeof(um_bf16));
+    um_cu_norm(on_device, scale, shift, 1e-5f, n, H, UM_BF16, y, NULL, &got, check_stream(c));
+    check_cuda(c, cudaGetLastError(), "norm");
+    compare(c, &got, check_floats_of(c, y, all, UM_BF16), n, H, true);
+}
+
+/* A gate that stores codes has those of its output. n: rows, width */
+static void run_gate(check *c, const check_case *k) {
+    const int32_t n = k->n[0], width = k->n[1];
+    const size_t all = (size_t)n * width;
+    float *x = rows_of(c, n, 2 * width);
+    const void *gu = check_operand(c, x, 2 * all, UM_BF16);
+    const um_cu_coded got = coded_room(c, n, width);
+    void *y = check_device(c, all * sizeof(um_bf16));
+    um_cu_gate(gu, n, width, UM_ACT_SILU, UM_BF16, check_device(c, all * sizeof(um_bf16)), &got, check_stream(c));
+    um_cu_gate(gu, n, width, UM_ACT_SILU, UM_BF16, y, NULL, check_stream(c));
+    check_cuda(c, cudaGetLastError(), "gate");
+    compare(c, &got, check_floats_of(c, y, all, UM_BF16), n, width, true);
+}
+
+/* A row with a value that is not finite has a scale that is none. */
+static void run_not_finite(check *c, const check_case *k) {
+    const int32_t in = k->n[0];
+    float *x = check_floats(c, 3 * (size_t)in);
+    x[5] = INFINITY;
+    x[in + 7] = NAN;
+    const um_cu_coded got = coded_room(c, 3, in);
+    um_cu_quantize((const um_bf16 *)check_operand(c, x, 3 * (size_t)in, UM_BF16), 3, in, &got, check_stream(c));
+    const float *scale = (const float *)check_download(c, got.scale, 3 * sizeof *scale);
+    check_true(c, isnan(scale[0]) && isnan(scale[1]) && isfinite(scale[2]), "scales %g, %g, %g", (double)scale[0],
+               (double)scale[1], (double)scale[2]);
+}
+
+static const check_case cases[] = {
+    {"fp8 rows 1x1", run_rows, {1, 1}, UM_BF16},
+    {"fp8 rows 20x64", run_rows, {20, 64}, UM_BF16},
+    {"fp8 rows 20x100", run_rows, {20, 100}, UM_BF16},
+    {"fp8 rows 9x12288", run_rows, {9, 12288}, UM_BF16},
+    {"fp8 rows 20x104 fp32", run_rows, {20, 104}, UM_F32},
+    {"fp8 norm 33x64", run_norm, {33, 64, 0}, UM_BF16},
+    {"fp8 norm 500x4096", run_norm, {500, 4096, 0}, UM_BF16},
+    {"fp8 norm 33x64, bias", run_norm, {33, 64, 1}, UM_BF16},
+    {"fp8 norm 33x80", run_norm, {33, 80, 0}, UM_BF16},
+    {"fp8 gate 9x64", run_gate, {9, 64}, UM_BF16},
+    {"fp8 gate 33x12288", run_gate, {33, 12288}, UM_BF16},
+    {"fp8 gate 5x16400", run_gate, {5, 16400}, UM_BF16},
+    {"fp8 gate 5x100", run_gate, {5, 100}, UM_BF16},
+    {"fp8 rows that are not finite", run_not_finite, {256}, UM_BF16},
+};
+extern const check_list fp8_checks = {"check_fp8", cases, (int)UM_LEN(cases)};
