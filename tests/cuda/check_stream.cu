@@ -67,6 +67,12 @@ static float *wanted(check *c, const check_case *k, const um_tensor *tensor, con
     return want;
 }
 
+static double tolerance(const check_case *k) {
+    if (k->n[4]) return 5e-3; /* gate, up and y are rounded to bf16 */
+    if (!k->n[3]) return 3e-3;
+    return k->type == UM_F8 ? 1e-3 : 1e-4;
+}
+
 static void run_small(check *c, const check_case *k) {
     static const int32_t tokens[] = {TOKENS_MAX, 1, 2, 8, 31, 32, 33, 63, 64, 65, 100};
     const int32_t rows = k->n[0], in = k->n[1], stride = rows + k->n[5];
@@ -76,10 +82,7 @@ static void run_small(check *c, const check_case *k) {
     float *x = check_floats(c, (size_t)TOKENS_MAX * in), *before = check_floats(c, (size_t)TOKENS_MAX * stride);
     const um_cu_rows operand = check_rows(c, x, TOKENS_MAX, in, k->type);
     stream_args a = made(c, k, &w, &operand);
-    const double close = a.job.gated                 ? 5e-3 /* gate, up and y are rounded to bf16 */
-                         : a.job.out_type == UM_BF16 ? 3e-3
-                         : k->type == UM_F8          ? 1e-3
-                                                     : 1e-4;
+    const double close = tolerance(k);
     const size_t size = um_dtype_size(a.job.out_type), n_all = (size_t)TOKENS_MAX * stride;
     const void *initial = check_operand(c, before, n_all, a.job.out_type);
     const float *want = wanted(c, k, &tensor, x, before), *first = NULL;
