@@ -3,8 +3,9 @@
  *
  * attention_rows.cuh describes tiles, groups and pieces. attention_stream.cu has faster kernels for some shapes.
  *
- * Vectors in 8 bits are multiplied by their scales where these are exact: the codes are exact in bf16, so the scale of
- * a key multiplies its score, and that of a value multiplies the probability before it is rounded. */
+ * Vectors that are not in bf16 arrive as they are, in a ring of their own, and a group is converted to bf16 before it
+ * is computed. Vectors in 8 bits are multiplied by their scales where these are exact: the codes are exact in bf16, so
+ * the scale of a key multiplies its score, and that of a value multiplies the probability before it is rounded. */
 #include "cuda/attention_rows.cuh"
 
 static constexpr int PAD = 8;
@@ -55,28 +56,36 @@ static __device__ __forceinline__ void multiply(float c[4], const uint32_t a[4],
 /* The elements of a group's keys, which is also the number of its values. */
 template <int D> static constexpr int group_size = (D + PAD) * UM_CU_GROUP;
 
-/* Brings a group to shared memory: keys [UM_CU_GROUP][D + PAD], then values. Keys that are not read become zero.
- * CONVERT: they are not stored in bf16; they arrive before the function returns. */
-template <int D, int THREADS, bool CONVERT>
-static __device__ __forceinline__ void fetch_group(const um_cu_kv_view &kv, const um_cu_place *place, um_bf16 *to) {
-    constexpr int CHUNKS = D / 8;
+/* Starts the copies of a group to shared memory: keys, then values, of `row_bytes` each, in rows that are `stride`
+ * bytes apart. Keys that are not read become zero. */
+template <int THREADS>
+static __device__ __forceinline__ void fetch_group(const um_cu_kv_view &kv, const um_cu_place *place, char *to,
+                                                   int row_bytes, int stride) {
+    const int pieces = row_bytes / 16;
 #pragma unroll
     for (int part = 0; part < 2; part++) {
         const char *base = part ? kv.value : kv.key;
 #pragma unroll 4
-        for (int i = threadIdx.x; i < UM_CU_GROUP * CHUNKS; i += THREADS) {
-            const int row = i / CHUNKS, chunk = i % CHUNKS;
+        for (int i = threadIdx.x; i < UM_CU_GROUP * pieces; i += THREADS) {
+            const int row = i / pieces, piece = i % pieces;
             const int64_t at = place[row].at;
-            um_bf16 *into = to + part * group_size<D> + row * (D + PAD) + chunk * 8;
-            if constexpr (!CONVERT) {
-                copy_async(into, base + (at < 0 ? 0 : at + chunk * 16), at >= 0);
-            } else {
-                float v[8] = {};
-                if (at >= 0) um_cu_load_eight(base + at + um_cu_kv_element(kv) * chunk * 8, kv.type, v);
-                *(uint4 *)into = make_uint4(um_cu_pack_two(v[0], v[1]), um_cu_pack_two(v[2], v[3]),
-                                            um_cu_pack_two(v[4], v[5]), um_cu_pack_two(v[6], v[7]));
-            }
+            copy_async(to + (part * UM_CU_GROUP + row) * stride + piece * 16, base + (at < 0 ? 0 : at + piece * 16),
+                       at >= 0);
         }
+    }
+}
+
+/* Converts a group that has arrived: [2][UM_CU_GROUP][D] of `type` to [2][UM_CU_GROUP][D + PAD] of bf16. */
+template <int D, int THREADS>
+static __device__ __forceinline__ void convert_group(const char *from, um_dtype type, int element, um_bf16 *to) {
+    constexpr int CHUNKS = D / 8;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < 2 * UM_CU_GROUP * CHUNKS; i += THREADS) {
+        float v[8];
+        um_cu_load_eight(from + (size_t)i * 8 * element, type, v);
+        *(uint4 *)(to + i / CHUNKS * (D + PAD) + i % CHUNKS * 8) =
+            make_uint4(um_cu_pack_two(v[0], v[1]), um_cu_pack_two(v[2], v[3]), um_cu_pack_two(v[4], v[5]),
+                       um_cu_pack_two(v[6], v[7]));
     }
 }
 
@@ -130,9 +139,11 @@ static __device__ __forceinline__ void add_keys(um_cu_softmax<D> &all, um_cu_sof
                                                 bool works) {
     extern __shared__ uint4 memory[];
     __shared__ um_cu_place place[PLACES][UM_CU_GROUP]; /* of group g: [g % PLACES] */
-    constexpr int THREADS = WARPS * WARP, STAGE = 2 * group_size<D>;
-    um_bf16 *ring = (um_bf16 *)memory;           /* [stages][keys, values] */
-    const float scale = f.a.scale * 1.44269504f; /* powers of two are used in place of exp */
+    constexpr int THREADS = WARPS * WARP, STAGE = 2 * group_size<D> * (int)sizeof(um_bf16);
+    const int element = CONVERT ? (int)um_cu_kv_element(f.kv) : (int)sizeof(um_bf16), row_bytes = D * element;
+    const int stride = CONVERT ? row_bytes : (D + PAD) * element, stage_bytes = 2 * UM_CU_GROUP * stride;
+    char *ring = (char *)memory + (CONVERT ? STAGE : 0); /* [stages][keys, values], behind the converted group */
+    const float scale = f.a.scale * 1.44269504f;         /* powers of two are used in place of exp */
     const int32_t from = c.from, to = c.to, ahead = f.stages - 1;
     const int32_t n = to > from ? (to - from + UM_CU_GROUP - 1) / UM_CU_GROUP : 0;
     const int32_t mine = (int32_t)threadIdx.x % UM_CU_GROUP;
@@ -140,7 +151,7 @@ static __device__ __forceinline__ void add_keys(um_cu_softmax<D> &all, um_cu_sof
     for (int32_t g = threadIdx.x / UM_CU_GROUP; g <= ahead; g += THREADS / UM_CU_GROUP) place[g][mine] = find(g);
     __syncthreads();
     for (int32_t g = 0; g < ahead; g++) {
-        if (g < n) fetch_group<D, THREADS, CONVERT>(f.kv, place[g], ring + g * STAGE);
+        if (g < n) fetch_group<THREADS>(f.kv, place[g], ring + g * stage_bytes, row_bytes, stride);
         copies_end();
     }
     for (int32_t g = 0, stage = 0, next = ahead; g < n; g++) {
@@ -150,11 +161,18 @@ static __device__ __forceinline__ void add_keys(um_cu_softmax<D> &all, um_cu_sof
         if (f.stages == 3) copies_wait<1>();
         else copies_wait<0>();
         __syncthreads(); /* group g has arrived, and all warps are done with group g - 1 */
-        if (g + ahead < n) fetch_group<D, THREADS, CONVERT>(f.kv, place[(g + ahead) % PLACES], ring + next * STAGE);
+        if (g + ahead < n)
+            fetch_group<THREADS>(f.kv, place[(g + ahead) % PLACES], ring + next * stage_bytes, row_bytes, stride);
         copies_end();
         if (finds) found = find(g + f.stages);
+        const um_bf16 *group = (const um_bf16 *)(ring + stage * stage_bytes);
+        if constexpr (CONVERT) {
+            convert_group<D, THREADS>((const char *)group, f.kv.type, element, (um_bf16 *)memory);
+            group = (const um_bf16 *)memory;
+            __syncthreads();
+        }
         if (works)
-            add_group<D, CONVERT>(part, q, ring + stage * STAGE, place[g % PLACES], c.span, rows, first, scale,
+            add_group<D, CONVERT>(part, q, group, place[g % PLACES], c.span, rows, first, scale,
                                   um_cu_is_whole(c, first, c.bounds.least));
         if (finds) place[(g + f.stages) % PLACES][mine] = found;
         next = stage;
@@ -285,9 +303,10 @@ size_t um_cu_attention_scratch(int32_t n_tokens, int32_t n_heads, int32_t head_d
     return um_mul(um_mul((size_t)n_tokens, (size_t)n_heads), (size_t)n_pieces) * (size_t)(head_dim + 2) * sizeof(float);
 }
 
-/* Returns the stages of the ring: 3 where two small CTAs or one large CTA of that size fit onto an SM, else 2. */
-static int32_t stages_of(size_t stage_bytes, int warps) {
-    const size_t bytes = 3 * stage_bytes + PLACES * UM_CU_GROUP * sizeof(um_cu_place) + 1024;
+/* Returns the stages of the ring: 3 where two small CTAs or one large CTA of that size fit onto an SM, else 2. fixed:
+ * the bytes beside the ring. */
+static int32_t stages_of(size_t stage_bytes, size_t fixed, int warps) {
+    const size_t bytes = fixed + 3 * stage_bytes + PLACES * UM_CU_GROUP * sizeof(um_cu_place) + 1024;
     int device = 0, cta = 0, sm = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&cta, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
@@ -298,9 +317,11 @@ static int32_t stages_of(size_t stage_bytes, int warps) {
 /* Starts the kernel for the tiles of a launch. */
 template <int D, int WARPS, bool CONVERT>
 static void start_flash(const um_cu_batch *b, um_cu_flash f, dim3 grid, cudaStream_t s) {
-    const size_t stage = 2 * (size_t)group_size<D> * sizeof(um_bf16);
-    f.stages = stages_of(stage, WARPS);
-    const size_t bytes = stage * (size_t)f.stages;
+    const size_t converted = 2 * (size_t)group_size<D> * sizeof(um_bf16);
+    const size_t stage = CONVERT ? 2 * (size_t)UM_CU_GROUP * D * um_cu_kv_element(f.kv) : converted;
+    const size_t fixed = CONVERT ? converted : 0;
+    f.stages = stages_of(stage, fixed, WARPS);
+    const size_t bytes = fixed + stage * (size_t)f.stages;
     cudaFuncSetAttribute(attend_flash<D, WARPS, CONVERT>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     um_cu_start(attend_flash<D, WARPS, CONVERT>, grid, dim3(WARPS * WARP), bytes, s, *b, f);
 }

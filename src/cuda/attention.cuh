@@ -87,14 +87,15 @@ static __device__ __forceinline__ um_cu_place um_cu_find(const um_cu_kv_view &kv
     return p;
 }
 
-/* Loads 8 adjacent elements of a vector without its scale. `from` is aligned to their size. */
+/* Loads 8 adjacent elements of a vector without its scale, from global or shared memory. `from` is aligned to their
+ * size. */
 static __device__ __forceinline__ void um_cu_load_eight(const char *from, um_dtype type, float v[8]) {
     if (type == UM_F32) {
-        const float4 a = __ldg((const float4 *)from), b = __ldg((const float4 *)from + 1);
+        const float4 a = *(const float4 *)from, b = ((const float4 *)from)[1];
         v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
         v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
     } else if (type == UM_BF16) {
-        const uint4 raw = __ldg((const uint4 *)from);
+        const uint4 raw = *(const uint4 *)from;
         const uint32_t pair[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
         for (int i = 0; i < 4; i++) { /* the upper half of a float is the bf16 */
@@ -102,12 +103,12 @@ static __device__ __forceinline__ void um_cu_load_eight(const char *from, um_dty
             v[2 * i + 1] = __uint_as_float(pair[i] & 0xffff0000u);
         }
     } else {
-        const uint2 raw = __ldg((const uint2 *)from);
+        const uint2 raw = *(const uint2 *)from;
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            __nv_fp8_e4m3 code;
-            code.__x = (unsigned char)((i < 4 ? raw.x : raw.y) >> 8 * (i % 4));
-            v[i] = float(code);
+        for (int i = 0; i < 4; i++) {
+            const __nv_fp8x2_storage_t pair = (__nv_fp8x2_storage_t)((i < 2 ? raw.x : raw.y) >> 16 * (i % 2));
+            const float2 two = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(pair, __NV_E4M3)));
+            v[2 * i] = two.x, v[2 * i + 1] = two.y;
         }
     }
 }
