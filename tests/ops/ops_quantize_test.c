@@ -79,12 +79,13 @@ static void groups_without_a_scale(void **state) {
 
 enum { IN = 1061, OUT = 75, TOKENS = 21 };
 
-static float *product_with(const char *isa, um_dtype type, const um_tensor *part, const float *x) {
+/* Returns the products of n_tokens rows of x. */
+static float *product_with(const char *isa, um_dtype type, const um_tensor *part, const float *x, int n_tokens) {
     world w = open_world(&um_ops_cpu, isa, type, 2);
     um_weight *m = make_weight(&w, part, 1);
-    float *y = poisoned_floats((size_t)TOKENS * OUT);
-    w.ops->linear(w.dev, m, NULL, x, TOKENS, false, y);
-    assert_int_equal(w.ops->weight_bytes(m), um_quant_bytes(type, UM_CEIL_DIV(OUT, 32) * 32, IN));
+    float *y = poisoned_floats((size_t)n_tokens * OUT);
+    w.ops->linear(w.dev, m, NULL, x, n_tokens, false, y);
+    assert_int_equal(w.ops->weight_bytes(m), um_quant_bytes(type, UM_CEIL_DIV(OUT, 32) * 32, part->dim[1]));
     w.ops->weight_free(w.dev, m);
     close_world(&w);
     return y;
@@ -96,23 +97,50 @@ static void print_hash(um_dtype type, const float *y) {
     printf("    hash of %s products: %016llx\n", um_dtype_name(type), (unsigned long long)um_key_hash(bytes));
 }
 
+static void check_isas(um_dtype type, const um_tensor *part, const float *x, const float *want, int n_tokens) {
+    for (const char *const *isa = um_cpu_isas(); *isa && !um_streq(*isa, "plain C"); isa++) {
+        float *y = product_with(*isa, type, part, x, n_tokens);
+        assert_memory_equal(y, want, (size_t)n_tokens * OUT * sizeof *y);
+        um_free(y);
+    }
+}
+
 /* Plain C has no fused multiply-add. */
 static void products_have_the_same_bits_for_all_instruction_sets(void **state) {
     (void)state;
     um_tensor part = random_tensor(UM_BF16, OUT, IN);
     float *x = random_floats((size_t)TOKENS * IN);
     for (um_dtype type = UM_Q8; type <= UM_Q4; type++) {
-        float *want = product_with(um_cpu_isas()[0], type, &part, x);
+        float *want = product_with(um_cpu_isas()[0], type, &part, x, TOKENS);
         if (!um_streq(um_cpu_isas()[0], "plain C")) print_hash(type, want);
-        for (const char *const *isa = um_cpu_isas() + 1; *isa && !um_streq(*isa, "plain C"); isa++) {
-            float *y = product_with(*isa, type, &part, x);
-            assert_memory_equal(y, want, (size_t)TOKENS * OUT * sizeof *y);
-            um_free(y);
-        }
+        check_isas(type, &part, x, want, TOKENS);
         um_free(want);
     }
     um_free(x);
     free_tensor(&part);
+}
+
+/* The numbers of rows and of groups decide which rows and which groups a matrix unit multiplies. The bits of a row are
+ * those that it has alone. */
+static void the_number_of_rows_and_of_groups_changes_no_bit(void **state) {
+    (void)state;
+    static const int in[] = {24, 64, 544, 1061, 1090}, tokens[] = {5, 10, 11, 16, 20, 22, 37, 48, 70};
+    enum { MOST = 70 };
+    for (size_t i = 0; i < UM_LEN(in); i++) {
+        um_tensor part = random_tensor(UM_BF16, OUT, in[i]);
+        float *x = random_floats((size_t)MOST * (size_t)in[i]), *want = poisoned_floats((size_t)MOST * OUT);
+        for (um_dtype type = UM_Q8; type <= UM_Q4; type++) {
+            for (int t = 0; t < MOST; t++) {
+                float *one = product_with(um_cpu_isas()[0], type, &part, x + (size_t)t * (size_t)in[i], 1);
+                memcpy(want + (size_t)t * OUT, one, OUT * sizeof *one);
+                um_free(one);
+            }
+            for (size_t k = 0; k < UM_LEN(tokens); k++) check_isas(type, &part, x, want, tokens[k]);
+        }
+        um_free(want);
+        um_free(x);
+        free_tensor(&part);
+    }
 }
 
 static void a_row_that_is_not_finite_has_no_finite_product(void **state) {
@@ -122,7 +150,7 @@ static void a_row_that_is_not_finite_has_no_finite_product(void **state) {
     x[3 * IN + 700] = NAN;
     x[5 * IN + 1060] = INFINITY;
     for (const char *const *isa = um_cpu_isas(); *isa; isa++) {
-        float *y = product_with(*isa, UM_Q4, &part, x);
+        float *y = product_with(*isa, UM_Q4, &part, x, TOKENS);
         for (int t = 0; t < TOKENS; t++)
             for (int i = 0; i < OUT; i++) assert_int_equal(isnan(y[t * OUT + i]) != 0, t == 3 || t == 5);
         um_free(y);
@@ -138,6 +166,7 @@ int main(void) {
         cmocka_unit_test(groups_are_near_their_elements),
         cmocka_unit_test(groups_without_a_scale),
         cmocka_unit_test(products_have_the_same_bits_for_all_instruction_sets),
+        cmocka_unit_test(the_number_of_rows_and_of_groups_changes_no_bit),
         cmocka_unit_test(a_row_that_is_not_finite_has_no_finite_product),
     };
     seed_world();

@@ -123,6 +123,7 @@ static um_product quantized_product(const um_dev *dev, um_dtype type) {
                         .bytes_per_word = um_quant_panel_bytes(type),
                         .step = 1,
                         .tile_rows = dev->k->tile_quant_rows,
+                        .matrix_quant = type == UM_Q8 ? dev->k->matrix_q8 : dev->k->matrix_q4,
                         .task_work = 1e6};
 }
 

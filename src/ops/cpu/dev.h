@@ -42,6 +42,7 @@ typedef struct um_product {
     double task_work;      /* multiplications per task, chosen so that a task takes a few microseconds */
     um_matrix_fn matrix;   /* replaces `tile` if not NULL; needs whole tiles, and begin and end around products */
     void (*begin)(void), (*end)(void);
+    um_matrix_quant_fn matrix_quant; /* replaces `tile` from UM_QUANT_TILE_LEAST rows on if not NULL */
 } um_product;
 
 /* Sums over keys for some queries of attention. `rows` is their number rounded up to whole tiles. */

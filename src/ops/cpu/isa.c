@@ -29,9 +29,10 @@ size_t um_prefetch_few_rows = 4 << 10;
  * processes that have requested them; threads that are started later may use them too. The compilers' CPU checks don't
  * cover this. */
 static bool may_use_tiles(void) {
-    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, HAS_BF16 = 1 << 22, HAS_TILES = 1 << 24 };
+    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, HAS_BF16 = 1 << 22, HAS_TILES = 1 << 24, HAS_INT8 = 1 << 25 };
     unsigned a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & HAS_BF16) || !(d & HAS_TILES)) return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & HAS_BF16) || !(d & HAS_TILES) || !(d & HAS_INT8))
+        return false;
     return syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
 }
 

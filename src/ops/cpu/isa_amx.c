@@ -1,4 +1,5 @@
-/* The kernels for x86-64 with AMX: products of bf16 panels use tiles, everything else uses AVX-512.
+/* The kernels for x86-64 with AMX: products of bf16 panels, and of many rows and q8 or q4 panels, use tiles. Everything
+ * else uses AVX-512.
  *
  * A tile register holds 16 rows of 64 bytes. One instruction adds the product of a left tile (16 rows of 16 words) and
  * a right tile (16 words of 16 rows of the panel) to 16 x 16 sums in 16 cycles. From the second-level cache a core
@@ -12,7 +13,8 @@
 #include "ops/cpu/kernels.h"
 
 #if defined(__x86_64__)
-#define TARGET "tune=icelake-server,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vnni,fma,amx-tile,amx-bf16"
+#define TARGET                                                                                                         \
+    "tune=icelake-server,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vnni,fma,amx-tile,amx-bf16,amx-int8"
 #define HAVE_ROUNDING
 #define HAVE_DOTS
 #include "ops/cpu/vec_avx512.inc"
@@ -190,11 +192,24 @@ static void pack_tiles(const float *x, int n, uint32_t *out) {
     memset(out + words, 0, (size_t)(-words & (TILE - 1)) * sizeof *out);
 }
 
+/* The shapes for products of bytes: left tiles of 16 rows and 8 words, right tiles of 8 words and 16 rows of the panel.
+ */
+KERNEL void quant_tiles_begin(void) {
+    static const tile_shapes shapes = {.palette = 1,
+                                       .row_bytes = {64, 64, 64, 64, 32, 32, 64, 64},
+                                       .rows = {TILE, TILE, TILE, TILE, TILE, TILE, 8, 8}};
+    _tile_loadconfig(&shapes);
+}
+
+#include "ops/cpu/amx_quant.inc"
+
 const um_kernels um_kernels_amx = {.name = "amx_bf16",
                                    COMMON_KERNELS,
                                    .matrix = multiply,
                                    .matrix_chain = multiply_chain,
                                    .pack_matrix = pack_tiles,
                                    .matrix_begin = tiles_begin,
-                                   .matrix_end = tiles_end};
+                                   .matrix_end = tiles_end,
+                                   .matrix_q8 = multiply_q8,
+                                   .matrix_q4 = multiply_q4};
 #endif

@@ -10,11 +10,11 @@
  *   q8 panel    [k / 32] groups: quads along k [8][32][4], each byte 128 more than its integer, then [32] fp16 scales
  *   q4 panel    the same with quads [8][16][4], whose low halves of bytes are those of the rows 0..15, and whose high
  *               halves are those of the rows 16..31; each is 8 more than its integer
- * The left operand (activations) is row-major in words of 32 bits: one fp32, or a pair of bf16. For a q8 or q4 panel a
- * group is UM_QUANT_WORDS words: 8 words of quads, the fp32 scale, and -128 times the sum of the integers, with which
- * the sums of the group start. The left operand is divided into blocks along k, which stay in the first-level cache.
- * The rows of a block are UM_X_STRIDE words apart. This is more than a block, so that the rows don't all use the same
- * cache sets. */
+ * The left operand (activations) is row-major in words of 32 bits: one fp32, or a pair of bf16. It is divided into
+ * blocks along k, which stay in the first-level cache. The rows of a block are UM_X_STRIDE words apart. This is more
+ * than a block, so that the rows don't all use the same cache sets. For a q8 or q4 panel a row of a block has 8 words
+ * of quads for each of UM_QUANT_BLOCK groups, then their fp32 scales, then for each group -128 times the sum of its
+ * integers, with which the sums of the group start. */
 #ifndef UM_OPS_CPU_KERNELS_H
 #define UM_OPS_CPU_KERNELS_H
 
@@ -28,15 +28,16 @@ enum {
     UM_PANEL = 32,                        /* output rows of a panel; keys and dims of a KV unit */
     UM_BLOCK_WORDS = 512,                 /* words of the left operand that one call of a tile kernel covers */
     UM_X_STRIDE = 512 + 16,               /* words between rows of the left operand */
-    UM_QUANT_WORDS = 10,                  /* words of a group of the left operand for a q8 or q4 panel */
-    UM_QUANT_SCALE = 8,                   /* the word of its scale */
-    UM_QUANT_START = 9,                   /* the word with which its sums start */
+    UM_QUANT_WORDS = 8,                   /* words of quads of a group of the left operand for a q8 or q4 panel */
     UM_Q8_PANEL_BYTES = 32 * 32 + 32 * 2, /* of a group of a q8 panel */
     UM_Q4_PANEL_BYTES = 16 * 32 + 32 * 2, /* the same of a q4 panel */
     UM_QUANT_BLOCK = 16,                  /* groups of a block */
-    UM_QUANT_STRIDE = UM_QUANT_BLOCK * UM_QUANT_WORDS, /* UM_X_STRIDE for q8 and q4 panels */
-    UM_TILE_ROWS = 32, /* rows of the left operand that a matrix unit multiplies together */
-    UM_TILE_WORDS = 16 /* words of a matrix unit's tile; bf16 panels of weights are padded to a multiple */
+    UM_QUANT_SCALE = UM_QUANT_BLOCK * UM_QUANT_WORDS,  /* the first word of the scales of a row of a block */
+    UM_QUANT_START = UM_QUANT_SCALE + UM_QUANT_BLOCK,  /* the first word of the starts of its sums */
+    UM_QUANT_STRIDE = UM_QUANT_START + UM_QUANT_BLOCK, /* UM_X_STRIDE for q8 and q4 panels */
+    UM_QUANT_TILE_LEAST = 11, /* least rows of the left operand for which a matrix unit multiplies q8 and q4 panels */
+    UM_TILE_ROWS = 32,        /* rows of the left operand that a matrix unit multiplies together */
+    UM_TILE_WORDS = 16        /* words of a matrix unit's tile; bf16 panels of weights are padded to a multiple */
 };
 
 /* Computes acc[t, r] = sum over k of panel[k, r] * x[t, k], t < n_rows <= tile_rows, r < UM_PANEL.
@@ -53,6 +54,12 @@ typedef void (*um_tile_fn)(const void *panel, const uint32_t *x, int n_words, in
  * called matrix_begin. */
 typedef void (*um_matrix_fn)(const void *panel, const void *next, const uint32_t *x, int n_words, int n_rows,
                              float *acc, size_t stride, bool first);
+
+/* Computes acc [n_rows, UM_PANEL] as um_tile_fn does for a q8 or q4 panel, with a matrix unit and for any number of
+ * rows and groups. The blocks of x are x_block words apart. x is read up to a multiple of 16 rows. `next` is as in
+ * um_matrix_fn. Calls matrix_begin and matrix_end itself, so the thread must not be between them. */
+typedef void (*um_matrix_quant_fn)(const void *panel, const void *next, const uint32_t *x, size_t x_block, int n_groups,
+                                   int n_rows, float *acc, bool first);
 
 /* Writes x [n] as words of a left operand, followed by a zero when n is odd, or by zeros up to a whole group. */
 typedef void (*um_pack_fn)(const float *x, int n, uint32_t *out);
@@ -107,6 +114,7 @@ typedef struct um_kernels {
     um_chain_fn matrix_chain;
     um_pack_fn pack_matrix; /* pack_pairs, then zeros up to a multiple of UM_TILE_WORDS words */
     void (*matrix_begin)(void), (*matrix_end)(void);
+    um_matrix_quant_fn matrix_q8, matrix_q4;
 
     /* out[i] = the pair (even[i], odd[i]), rounded to bf16. */
     void (*join_bf16)(const float *even, const float *odd, int n, uint32_t *out);

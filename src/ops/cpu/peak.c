@@ -44,21 +44,24 @@ LOOP(dpbusd_512, "avx512f,avx512vnni", "zmm", DPBUSD)
 
 /* Four tiles of sums suffice: an instruction starts every 16 cycles and takes 52. A thread must have called
  * matrix_begin of the kernels. */
-__attribute__((target("amx-tile,amx-bf16"))) static void tile_dpbf16(void) {
-    int64_t n = ROUNDS / 8;
-    __asm__ volatile("tilezero %%tmm0\n tilezero %%tmm1\n tilezero %%tmm2\n tilezero %%tmm3\n"
-                     "tilezero %%tmm4\n tilezero %%tmm6\n"
-                     "1:\n"
-                     "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n tdpbf16ps %%tmm6, %%tmm4, %%tmm1\n"
-                     "tdpbf16ps %%tmm6, %%tmm4, %%tmm2\n tdpbf16ps %%tmm6, %%tmm4, %%tmm3\n"
-                     "dec %0\n jnz 1b\n"
-                     : "+r"(n)
-                     :
-                     : "cc");
-}
+#define TILE_LOOP(NAME, TARGET, I)                                                                                     \
+    __attribute__((target(TARGET))) static void NAME(void) {                                                           \
+        int64_t n = ROUNDS / 8;                                                                                        \
+        __asm__ volatile("tilezero %%tmm0\n tilezero %%tmm1\n tilezero %%tmm2\n tilezero %%tmm3\n"                     \
+                         "tilezero %%tmm4\n tilezero %%tmm6\n"                                                         \
+                         "1:\n" I " %%tmm6, %%tmm4, %%tmm0\n" I " %%tmm6, %%tmm4, %%tmm1\n" I                          \
+                         " %%tmm6, %%tmm4, %%tmm2\n" I " %%tmm6, %%tmm4, %%tmm3\n dec %0\n jnz 1b\n"                   \
+                         : "+r"(n)                                                                                     \
+                         :                                                                                             \
+                         : "cc");                                                                                      \
+    }
+TILE_LOOP(tile_dpbf16, "amx-tile,amx-bf16", "tdpbf16ps")
+TILE_LOOP(tile_dpbssd, "amx-tile,amx-int8", "tdpbssd")
 
 /* Additions and multiplications of a call with instructions that multiply this many pairs of numbers. */
 #define VECTORS(PAIRS) (2.0 * (PAIRS)*ACCUMULATORS * ROUNDS)
+/* The same with tiles of 32 inputs. A tile holds 64 bytes of inputs, but a group of integers has 32. */
+#define TILE_PRODUCTS (2.0 * 16 * 16 * 32 * TILES * (ROUNDS / 8))
 
 static const instruction fma_ymm = {"vfmadd231ps ymm", VECTORS(8), fma_256},
                          maddubs_ymm = {"vpmaddubsw ymm", VECTORS(32), maddubs_256},
@@ -66,7 +69,8 @@ static const instruction fma_ymm = {"vfmadd231ps ymm", VECTORS(8), fma_256},
                          madd_zmm = {"vpmaddwd zmm", VECTORS(32), madd_512},
                          dpbf16_zmm = {"vdpbf16ps zmm", VECTORS(32), dpbf16_512},
                          dpbusd_zmm = {"vpdpbusd zmm", VECTORS(64), dpbusd_512},
-                         dpbf16_tile = {"tdpbf16ps", 2.0 * 16 * 16 * 32 * TILES *(ROUNDS / 8), tile_dpbf16};
+                         dpbf16_tile = {"tdpbf16ps", TILE_PRODUCTS, tile_dpbf16},
+                         dpbssd_tile = {"tdpbssd, 32 inputs", TILE_PRODUCTS, tile_dpbssd};
 #endif
 
 /* The instructions of a set of kernels for panels of fp32, bf16, and integers. */
@@ -78,7 +82,7 @@ static const struct {
     {&um_kernels_avx2, &fma_ymm, &fma_ymm, &maddubs_ymm},
     {&um_kernels_avx512, &fma_zmm, &fma_zmm, &madd_zmm},
     {&um_kernels_avx512_bf16, &fma_zmm, &dpbf16_zmm, &dpbusd_zmm},
-    {&um_kernels_amx, &fma_zmm, &dpbf16_tile, &dpbusd_zmm},
+    {&um_kernels_amx, &fma_zmm, &dpbf16_tile, &dpbssd_tile},
 #endif
     {NULL, NULL, NULL, NULL},
 };

@@ -56,38 +56,51 @@ um_left um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t
     return (um_left){dev->x, p->x_stride, (size_t)n_rows * p->x_stride, n_rows};
 }
 
+/* With fewer rows than a tile, the instructions for bytes are faster. */
+static bool uses_matrix_quant(const um_product *p, int n_rows) {
+    return p->matrix_quant && n_rows >= UM_QUANT_TILE_LEAST;
+}
+
 /* The location of the sums: those of the first row and panel, and the distances to the next row and panel in floats. */
 typedef struct sums {
     float *at;
     size_t row, panel;
 } sums;
 
-/* Multiplies one block of one panel by all rows. `next` is the block that is multiplied afterwards. */
-static void multiply_block(const um_product *p, const unsigned char *w, const unsigned char *next, const uint32_t *x,
-                           int n_words, int n_rows, float *acc, size_t stride, bool first) {
+/* Multiplies n_words words of one panel by all rows: a block, or with matrix_quant any number of blocks. `next` is the
+ * part of a panel that is multiplied afterwards. */
+static void multiply_part(const um_product *p, const unsigned char *w, const unsigned char *next, um_left x,
+                          int n_words, float *acc, size_t stride, bool first) {
     if (p->matrix) {
-        p->matrix(w, next, x, n_words, n_rows, acc, stride, first);
+        p->matrix(w, next, x.x, n_words, x.n_rows, acc, stride, first);
         return;
     }
-    int n_tiles = UM_CEIL_DIV(n_rows, p->tile_rows);
+    if (uses_matrix_quant(p, x.n_rows)) {
+        p->matrix_quant(w, next, x.x, x.block_stride, n_words, x.n_rows, acc, first);
+        return;
+    }
+    int n_tiles = UM_CEIL_DIV(x.n_rows, p->tile_rows);
     for (int tile = 0, row = 0; tile < n_tiles; tile++) { /* rows are split evenly, never padded */
-        int n = n_rows / n_tiles + (tile < n_rows % n_tiles);
-        p->tile(w, x + (size_t)row * p->x_stride, n_words, n, acc + row * UM_PANEL, first);
+        int n = x.n_rows / n_tiles + (tile < x.n_rows % n_tiles);
+        p->tile(w, x.x + (size_t)row * p->x_stride, n_words, n, acc + row * UM_PANEL, first);
         row += n;
     }
 }
 
+/* Multiplies panels part by part. A part is a block, which several panels read in turn. A single panel is one part for
+ * matrix_quant, whose start and end cost time. */
 static void multiply(const um_product *p, const um_weight *w, int panel, int n_panels, um_left x, bool add, sums to) {
-    int words = um_product_words(p, w->in);
+    const int words = um_product_words(p, w->in);
+    const int part = n_panels == 1 && uses_matrix_quant(p, x.n_rows) ? words : p->block_words;
     const unsigned char *block = w->panel + (size_t)panel * w->panel_bytes;
-    for (int at = 0; at < words; at += p->block_words) {
-        const int n_words = UM_MIN(p->block_words, words - at);
+    for (int at = 0; at < words; at += part) {
+        const int n_words = UM_MIN(part, words - at);
         const size_t bytes = (size_t)n_words * p->bytes_per_word;
         const unsigned char *now = block;
         for (int i = 0; i < n_panels; i++, now += w->panel_bytes) {
             const bool is_last = i + 1 == n_panels, ends = at + n_words == words;
             const unsigned char *next = !is_last ? now + w->panel_bytes : ends ? now + bytes : block + bytes;
-            multiply_block(p, now, next, x.x, n_words, x.n_rows, to.at + (size_t)i * to.panel, to.row, at == 0 && !add);
+            multiply_part(p, now, next, x, n_words, to.at + (size_t)i * to.panel, to.row, at == 0 && !add);
         }
         block += bytes;
         x.x += x.block_stride;
