@@ -164,9 +164,11 @@ static void finish_rows(const attention_job *j, const query_block *q, const um_s
     for (int32_t row = 0; row < q->n; row++) {
         size_t at = (size_t)row_token(j, q, row) * (size_t)a->n_heads + (size_t)row_head(j, q, row);
         float *out = a->out + at * (size_t)a->head_dim;
-        rescale_row(j, s, row, s->sum[row] > 0 ? 1 / s->sum[row] : 0);
-        for (int i = 0; i < a->head_dim; i += UM_PANEL)
-            memcpy(out + i, sums_of_row(s, i / UM_PANEL, row), (size_t)UM_MIN(UM_PANEL, a->head_dim - i) * sizeof *out);
+        const float by = s->sum[row] > 0 ? 1 / s->sum[row] : 0;
+        int i = 0;
+        for (; i + UM_PANEL <= a->head_dim; i += UM_PANEL)
+            j->dev->k->scale_to(sums_of_row(s, i / UM_PANEL, row), by, UM_PANEL, out + i);
+        for (; i < a->head_dim; i++) out[i] = sums_of_row(s, i / UM_PANEL, row)[i % UM_PANEL] * by;
     }
 }
 
