@@ -56,6 +56,9 @@ um_left um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t
     return (um_left){dev->x, p->x_stride, (size_t)n_rows * p->x_stride, n_rows};
 }
 
+/* The distance at which a whole panel prefetches itself and the next one. 4 KB is too near, a panel 3 % slower. */
+enum { AHEAD_BYTES = 16 << 10 };
+
 /* With fewer rows than a tile, the instructions for bytes are faster. */
 static bool uses_matrix_quant(const um_product *p, int n_rows) {
     return p->matrix_quant && n_rows >= UM_QUANT_TILE_LEAST;
@@ -76,7 +79,8 @@ static void multiply_part(const um_product *p, const unsigned char *w, const uns
         return;
     }
     if (uses_matrix_quant(p, x.n_rows)) {
-        p->matrix_quant(w, next, x.x, x.block_stride, n_words, x.n_rows, acc, first);
+        const unsigned char *ahead = n_words > p->block_words ? w + UM_MIN(AHEAD_BYTES, next - w) : next;
+        p->matrix_quant(w, ahead, x.x, x.block_stride, n_words, x.n_rows, acc, first);
         return;
     }
     int n_tiles = UM_CEIL_DIV(x.n_rows, p->tile_rows);
