@@ -11,9 +11,10 @@
 #include "forward_fixture.h"
 #include "ops/expert_route.h"
 
-#define TOLERANCE  1e-4f /* of a logit: absolute below 1, relative above */
-#define SEQUENCES  3     /* sequences of a batch */
-#define PAGES_EACH (PAGES / SEQUENCES)
+#define TOLERANCE       1e-4f /* of a logit: absolute below 1, relative above */
+#define MODES_TOLERANCE 5e-4f /* scores of attention are not scaled, and make differences larger */
+#define SEQUENCES       3     /* sequences of a batch */
+#define PAGES_EACH      (PAGES / SEQUENCES)
 
 /* A checkpoint and its expected results, which may be those of another folder. */
 typedef struct folder {
@@ -244,6 +245,75 @@ static void check_routes(const folder *d) {
     close_fixture(&f);
 }
 
+/* ---- Two modes --------------------------------------------------------------------------------------------------- */
+
+/* Runs a pass over recorded tokens behind the first `stored` positions, as a canvas or not, and compares its logits.
+ * With a temperature, another pass then makes the blends of the next canvas. */
+static void check_mode(fixture *f, const folder *d, const char *name, int32_t stored, bool canvas, int32_t blend,
+                       float tau, difference *diff) {
+    const um_tensor *id = expected(d, name, "ids"), *logits = expected(d, name, "logits");
+    const int32_t n = length(d, name), V = f->model->arch.vocab;
+    const float cap = f->model->arch.logit_cap;
+    pass p;
+    begin_pass(&p);
+    p.span[p.n_spans++] = (um_span){.n = n,
+                                    .page = p.page[0],
+                                    .keys = {0, stored + n},
+                                    .adapter = -1,
+                                    .canvas = canvas,
+                                    .start = stored,
+                                    .blend = blend};
+    for (int32_t i = 0; i < n; i++, p.n++) {
+        const int32_t pos = stored + i;
+        p.id[i] = int_at(id, i);
+        p.pos[i] = pos;
+        p.slot[i] = p.page[0][pos / PAGE] * PAGE + pos % PAGE;
+        p.end[i] = canvas ? stored + n : pos + 1;
+    }
+    run_pass(f, &p);
+    for (int32_t i = 0; i < n * V; i++) {
+        const float want = float_at(logits, (size_t)i), is = cap * tanhf(f->logits[i] / cap);
+        const float share = isnan(is) ? INFINITY : fabsf(is - want) / MODES_TOLERANCE;
+        if (share <= diff->worst) continue;
+        *diff = (difference){share, is, want, ""};
+        snprintf(diff->at, sizeof diff->at, "%s row %d id %d", name, i / V, i % V);
+    }
+    if (!(tau > 0)) return;
+    um_row row[TOKENS];
+    um_answer answer[TOKENS];
+    for (int32_t i = 0; i < n; i++)
+        row[i] = (um_row){.src = {i}, .w = {1}, .how = {.temperature = tau, .top_p = 1}, .blend = 1 + i};
+    p.batch.row = row;
+    p.batch.answer = answer;
+    p.batch.n_rows = n;
+    run(f, &p.batch);
+}
+
+/* A text is stored, a canvas behind it is denoised twice, and its last tokens are stored. */
+static void check_modes(void **state) {
+    folder d;
+    (void)state;
+    open_folder(&d, "diffusion_gemma", "diffusion_gemma");
+    const float tau = float_at(um_store_find(d.expected, "tau"), 0);
+    for (const um_ops *const *ops = um_ops_all; *ops; ops++) {
+        fixture f;
+        difference diff = {.at = "nowhere"};
+        open_reference(&f, d.name, (*ops)->name);
+        const int32_t stored = length(&d, "text");
+        check_mode(&f, &d, "text", 0, false, 0, 0, &diff);
+        check_mode(&f, &d, "first", stored, true, 0, tau, &diff);
+        check_mode(&f, &d, "second", stored, true, 1, 0, &diff);
+        check_mode(&f, &d, "stored", stored, false, 0, 0, &diff);
+        print_message("%s on %s: largest difference %.2g (%s)\n", d.name, (*ops)->name,
+                      (double)fabsf(diff.got - diff.want), diff.at);
+        if (!(diff.worst <= 1))
+            fail_msg("%s on %s: %s is %.7g, expected %.7g", d.name, (*ops)->name, diff.at, (double)diff.got,
+                     (double)diff.want);
+        close_fixture(&f);
+    }
+    close_folder(&d);
+}
+
 /* ---- Cases ------------------------------------------------------------------------------------------------------- */
 
 typedef struct pair {
@@ -289,6 +359,7 @@ int main(void) {
         CASE("stable_diffcoder_with_biases", "stable_diffcoder_b", "stable_diffcoder_b"),
         CASE("wedlm_in_reordered_sequences", "wedlm", "wedlm"),
         CASE("wedlm_with_biases", "wedlm_7b", "wedlm_7b"),
+        {"diffusion_gemma_in_two_modes", check_modes, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,10 +12,11 @@ from pathlib import Path
 import torch
 
 import dream_sampler
+import gemma
 from cases import CASES
 from checkpoint import random_weights, special_ids, write_folder, write_tensors
-from families import shape_of
-from transformer import Transformer, choose_experts
+from families import shape_of, stored_tensors
+from transformer import Transformer, choose_experts, roles
 
 GAP = 1e-4          # of scores, which are probabilities (plus the correction bias)
 LONG = 72           # positions of the longest sequence of models without blocks
@@ -124,12 +125,25 @@ def make(case):
     shape = shape_of(case.config)
     inputs = sequences(case.config, shape)
     for seed in count(1):
-        weights = random_weights(shape, seed)
+        weights = random_weights(roles(shape), seed)
         tie(weights, shape, case.twins)
         model = Transformer(shape, weights)
         expected, choices = results(model, case.config, inputs)
         if shows_its_point(case, model, choices):
             return seed, model, weights, expected
+
+
+def make_gemma(folder):
+    """Writes the folder of DiffusionGemma, whose two modes have a program of their own."""
+    for seed in count(1):
+        weights = random_weights(gemma.shapes(), seed)
+        model = gemma.Gemma(weights)
+        expected = gemma.results(model)
+        if model.gap >= GAP:
+            break
+    write_folder(folder, gemma.CONFIG, weights)
+    write_tensors(folder / "expected.safetensors", expected, made=f"torch {torch.__version__}, seed {seed}")
+    print(f"{folder.name}: seed {seed}")
 
 
 def main():
@@ -140,14 +154,15 @@ def main():
     for case in CASES:
         folder = root / case.name
         if case.same_as:
-            write_folder(folder, case.config, made[case.same_as][1], case.layout)
+            write_folder(folder, case.config, stored_tensors(case.config, made[case.same_as][1], case.layout))
             print(f"{case.name}: weights of {case.same_as}")
             continue
         seed, model, weights, expected = make(case)
         made[case.name] = model, weights
-        write_folder(folder, case.config, weights)
+        write_folder(folder, case.config, stored_tensors(case.config, weights))
         write_tensors(folder / "expected.safetensors", expected, made=f"torch {torch.__version__}, seed {seed}")
         print(f"{case.name}: seed {seed}")
+    make_gemma(root / "diffusion_gemma")
     for case in CASES:
         if case.name in dream_sampler.CHECKPOINTS:
             dream_sampler.record(made[case.name][0], special_ids(case.config), root / case.name / "dream_sampler.json")
