@@ -219,7 +219,8 @@ typedef struct um_config {
     char device_ids[256];           /* numbers of the GPUs of the engines, "0,1"; "auto" = those that `device` names */
     char dtype[16];                 /* type of weights and products: "auto", "float32", "bfloat16" */
     char quantization[16];          /* how weights are kept: "none" (in dtype), "q8", "q4" (8- or 4-bit integers
-                                       with scales), "auto" (as the checkpoint stores them) */
+                                       with scales), "fp8" (8-bit floats with scales; device cuda), "auto" (as the
+                                       checkpoint stores them) */
     char kv_cache_dtype[16];        /* "auto", "float32", "bfloat16", "float8_e4m3" (also "fp8", "fp8_e4m3") */
     int32_t mask_token_id;          /* id of the mask token; -1 = the checkpoint's */
     int32_t load_format;            /* UM_LOAD_*: where the weights come from */

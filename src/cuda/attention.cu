@@ -16,41 +16,6 @@ int32_t um_cu_piece_keys(int32_t head_dim) {
     return UM_CU_PIECE;
 }
 
-/* ---- The matrix units -------------------------------------------------------------------------------------------- */
-
-static __device__ __forceinline__ uint32_t shared_address(const void *p) {
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
-/* Copies 16 bytes to shared memory in the background; zeros when `there` is not set. */
-static __device__ __forceinline__ void copy_async(void *to, const void *from, bool there) {
-    const int bytes = there ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes));
-}
-static __device__ __forceinline__ void copies_end() { asm volatile("cp.async.commit_group;"); }
-template <int N> static __device__ __forceinline__ void copies_wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(N));
-}
-
-static __device__ __forceinline__ void load_matrix(uint32_t r[4], const void *p) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(p)));
-}
-static __device__ __forceinline__ void load_matrix_transposed(uint32_t r[4], const void *p) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(p)));
-}
-
-/* c += a b, for a [16, 16], b [16, 8]. */
-static __device__ __forceinline__ void multiply(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 /* ---- Groups of keys in shared memory ----------------------------------------------------------------------------- */
 
 /* The elements of a group's keys, which is also the number of its values. */
@@ -69,8 +34,8 @@ static __device__ __forceinline__ void fetch_group(const um_cu_kv_view &kv, cons
         for (int i = threadIdx.x; i < UM_CU_GROUP * pieces; i += THREADS) {
             const int row = i / pieces, piece = i % pieces;
             const int64_t at = place[row].at;
-            copy_async(to + (part * UM_CU_GROUP + row) * stride + piece * 16, base + (at < 0 ? 0 : at + piece * 16),
-                       at >= 0);
+            um_cu_copy_async(to + (part * UM_CU_GROUP + row) * stride + piece * 16,
+                             base + (at < 0 ? 0 : at + piece * 16), at >= 0);
         }
     }
 }
@@ -106,9 +71,9 @@ static __device__ __forceinline__ void add_group(um_cu_softmax<D> &st, const uin
 #pragma unroll
         for (int c = 0; c < D / 16; c++) {
             uint32_t b[4]; /* keys 0..7 and 8..15 of the pair of columns, elements 0..7 and 8..15 */
-            load_matrix(b, k + (n * 16 + (lane / 16) * 8 + lane % 8) * (D + PAD) + c * 16 + (lane / 8 % 2) * 8);
-            multiply(score[2 * n], q[c], b[0], b[1]);
-            multiply(score[2 * n + 1], q[c], b[2], b[3]);
+            um_cu_load_matrix(b, k + (n * 16 + (lane / 16) * 8 + lane % 8) * (D + PAD) + c * 16 + (lane / 8 % 2) * 8);
+            um_cu_multiply_16(score[2 * n], q[c], b[0], b[1]);
+            um_cu_multiply_16(score[2 * n + 1], q[c], b[2], b[3]);
         }
     }
     um_cu_weigh_group<D, CONVERT, 2>(st, score, place, span, rows, first, scale, whole);
@@ -121,10 +86,10 @@ static __device__ __forceinline__ void add_group(um_cu_softmax<D> &st, const uin
 #pragma unroll
         for (int n = 0; n < D / 16; n++) {
             uint32_t b[4];
-            load_matrix_transposed(b,
-                                   v + (c * 16 + (lane / 8 % 2) * 8 + lane % 8) * (D + PAD) + n * 16 + (lane / 16) * 8);
-            multiply(st.acc[2 * n], p, b[0], b[1]);
-            multiply(st.acc[2 * n + 1], p, b[2], b[3]);
+            um_cu_load_transposed(b,
+                                  v + (c * 16 + (lane / 8 % 2) * 8 + lane % 8) * (D + PAD) + n * 16 + (lane / 16) * 8);
+            um_cu_multiply_16(st.acc[2 * n], p, b[0], b[1]);
+            um_cu_multiply_16(st.acc[2 * n + 1], p, b[2], b[3]);
         }
     }
 }
@@ -152,18 +117,18 @@ static __device__ __forceinline__ void add_keys(um_cu_softmax<D> &all, um_cu_sof
     __syncthreads();
     for (int32_t g = 0; g < ahead; g++) {
         if (g < n) fetch_group<THREADS>(f.kv, place[g], ring + g * stage_bytes, row_bytes, stride);
-        copies_end();
+        um_cu_copies_end();
     }
     for (int32_t g = 0, stage = 0, next = ahead; g < n; g++) {
         const int32_t first = from + g * UM_CU_GROUP;
         const bool finds = threadIdx.x < UM_CU_GROUP;
         um_cu_place found;
-        if (f.stages == 3) copies_wait<1>();
-        else copies_wait<0>();
+        if (f.stages == 3) um_cu_copies_wait<1>();
+        else um_cu_copies_wait<0>();
         __syncthreads(); /* group g has arrived, and all warps are done with group g - 1 */
         if (g + ahead < n)
             fetch_group<THREADS>(f.kv, place[(g + ahead) % PLACES], ring + next * stage_bytes, row_bytes, stride);
-        copies_end();
+        um_cu_copies_end();
         if (finds) found = find(g + f.stages);
         const um_bf16 *group = (const um_bf16 *)(ring + stage * stage_bytes);
         if constexpr (CONVERT) {

@@ -43,13 +43,6 @@ static __device__ __forceinline__ uint32_t um_cu_pack_two(float low, float high)
     return *(const uint32_t *)&v;
 }
 
-/* 2^v; results below 2^-126 are 0. */
-static __device__ __forceinline__ float um_cu_power_of_two(float v) {
-    float r;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
-    return r;
-}
-
 /* ---- Softmax ----------------------------------------------------------------------------------------------------- */
 
 /* The state of a warp's 16 rows: each thread has rows lane / 4 and lane / 4 + 8. */

@@ -36,37 +36,6 @@ template <int D> struct wide_rows {
     float acc[D / 16][4];
 };
 
-/* ---- The matrix units -------------------------------------------------------------------------------------------- */
-
-static __device__ __forceinline__ uint32_t shared_address(const void *p) {
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-static __device__ __forceinline__ void copy_async(void *to, const void *from, bool there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-                 "r"(there ? 16 : 0));
-}
-static __device__ __forceinline__ void load_matrix(uint32_t r[4], const void *p) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(p)));
-}
-static __device__ __forceinline__ void load_transposed(uint32_t r[4], const void *p) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(p)));
-}
-static __device__ __forceinline__ void multiply(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-static __device__ __forceinline__ float power_of_two(float v) {
-    float r;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
-    return r;
-}
-
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
 template <int D>
@@ -113,7 +82,7 @@ static __device__ __forceinline__ void fetch(um_bf16 (*to)[D + PAD], const char 
 #pragma unroll 4
     for (int i = threadIdx.x; i < GROUP * CHUNKS; i += THREADS) {
         const int64_t at = place[i / CHUNKS].at;
-        copy_async(&to[i / CHUNKS][i % CHUNKS * 8], base + (at < 0 ? 0 : at + i % CHUNKS * 16), at >= 0);
+        um_cu_copy_async(&to[i / CHUNKS][i % CHUNKS * 8], base + (at < 0 ? 0 : at + i % CHUNKS * 16), at >= 0);
     }
     asm volatile("cp.async.commit_group;");
 }
@@ -128,10 +97,10 @@ template <int D> static __device__ __forceinline__ void score_keys(const wide_me
 #pragma unroll 8
     for (int c = 0; c < D; c += 16) {
         uint32_t a[4], b[4];
-        load_matrix(a, q + c);
-        load_matrix(b, k + c);
-        multiply(score[0], a, b[0], b[1]);
-        multiply(score[1], a, b[2], b[3]);
+        um_cu_load_matrix(a, q + c);
+        um_cu_load_matrix(b, k + c);
+        um_cu_multiply_16(score[0], a, b[0], b[1]);
+        um_cu_multiply_16(score[1], a, b[2], b[3]);
     }
 }
 
@@ -168,15 +137,15 @@ static __device__ __forceinline__ void weigh(wide_rows<D> &s, float score[2][4],
     for (int r = 0; r < 2; r++) {
         const float all = fmaxf(s.largest[r], fmaxf(m.most[0][row + 8 * r], m.most[1][row + 8 * r]) * scale);
         base[r] = all == -INFINITY ? 0 : all;
-        factor[r] = power_of_two(s.largest[r] - base[r]);
+        factor[r] = um_cu_power_of_two(s.largest[r] - base[r]);
         s.largest[r] = all;
     }
 #pragma unroll
     for (int j = 0; j < 2; j++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const float low = power_of_two(fmaf(score[j][2 * r], scale, -base[r])),
-                        high = power_of_two(fmaf(score[j][2 * r + 1], scale, -base[r]));
+            const float low = um_cu_power_of_two(fmaf(score[j][2 * r], scale, -base[r])),
+                        high = um_cu_power_of_two(fmaf(score[j][2 * r + 1], scale, -base[r]));
             sum[r] += low + high;
             *(__nv_bfloat162 *)&m.weight[row + 8 * r][column + 8 * j] = __floats2bfloat162_rn(low, high);
         }
@@ -199,12 +168,13 @@ template <int D> static __device__ __forceinline__ void add_values(wide_rows<D> 
 #pragma unroll
     for (int c = 0; c < GROUP; c += 16) {
         uint32_t p[4], v[4];
-        load_matrix(p, &m.weight[pair * 16 + lane % 16][c + lane / 16 * 8]);
+        um_cu_load_matrix(p, &m.weight[pair * 16 + lane % 16][c + lane / 16 * 8]);
 #pragma unroll
         for (int n = 0; n < D / 32; n++) {
-            load_transposed(v, &m.value[c + lane / 8 % 2 * 8 + lane % 8][half * (D / 2) + n * 16 + lane / 16 * 8]);
-            multiply(s.acc[2 * n], p, v[0], v[1]);
-            multiply(s.acc[2 * n + 1], p, v[2], v[3]);
+            um_cu_load_transposed(v,
+                                  &m.value[c + lane / 8 % 2 * 8 + lane % 8][half * (D / 2) + n * 16 + lane / 16 * 8]);
+            um_cu_multiply_16(s.acc[2 * n], p, v[0], v[1]);
+            um_cu_multiply_16(s.acc[2 * n + 1], p, v[2], v[3]);
         }
     }
 }

@@ -1,5 +1,6 @@
-/* elementwise: embedding, norms, gate, biases and saved rows. These operations are bound by memory: a thread moves
- * chunks of 8 elements, 16 bytes at a time. Rows whose width is not a multiple of 8 are moved one element at a time.
+/* elementwise: embedding, norms, rounding to e4m3, gate, biases and saved rows. These operations are bound by memory: a
+ * thread moves chunks of 8 elements, 16 bytes at a time. Rows whose width is not a multiple of 8 are moved one element
+ * at a time.
  *
  * A block computes rows of the embedding or of a norm, and its size depends only on the width of the row. A sum over
  * a row has two levels: each thread adds its elements in ascending order; a tree adds the sums of the threads. */
@@ -292,6 +293,54 @@ void um_cu_norm(const float *x, const float *w, const float *bias, float eps, in
     if (type == UM_BF16) norm(x, w, bias, eps, n, H, (um_bf16 *)y, y32, codes, s);
     else norm(x, w, bias, eps, n, H, (float *)y, y32, none, s);
     if (coded && !suits_rows(bias, H)) um_cu_quantize((const um_bf16 *)y, n, H, coded, s);
+}
+
+/* ---- Rounding to e4m3 -------------------------------------------------------------------------------------------- */
+
+/* Grid: a block for each row. It finds the largest magnitude, then the scale, then the codes; the second time the row
+ * comes from the cache. POWER: the scale is a power of two. */
+template <typename E, bool POWER, int W>
+static __global__ void __launch_bounds__(FLAT_THREADS)
+    quantize_kernel(const E *x, int32_t n, unsigned char *code, float *scale) {
+    __shared__ float part[WARPS_MAX];
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
+    const size_t row = (size_t)blockIdx.x * n;
+    float most = 0, v[W];
+    for (int32_t i = threadIdx.x * W; i < n; i += FLAT_THREADS * W) {
+        load<W>(x + row + i, v);
+#pragma unroll
+        for (int j = 0; j < W; j++) most = um_cu_larger(most, fabsf(v[j]));
+    }
+    most = um_cu_block_most(most, part);
+    const float by = POWER ? um_cu_power_scale(most) : um_cu_scale(most), inverse = 1 / by;
+    for (int32_t i = threadIdx.x * W; i < n; i += FLAT_THREADS * W) {
+        load<W>(x + row + i, v);
+#pragma unroll
+        for (int j = 0; j < W; j++) v[j] = POWER ? v[j] * inverse : __fdiv_rn(v[j], by);
+        if constexpr (W == CHUNK) um_cu_store_codes(code + row + i, v);
+        else code[row + i] = um_cu_code(v[0]);
+    }
+    if (threadIdx.x == 0) scale[blockIdx.x] = by;
+}
+
+template <bool POWER, typename E>
+static void quantize(const E *x, int32_t rows, int32_t n, const um_cu_coded *out, cudaStream_t s) {
+    const dim3 grid((unsigned)rows), block(FLAT_THREADS);
+    if (rows == 0) return;
+    if (chunk_of(n) == CHUNK)
+        um_cu_start(quantize_kernel<E, POWER, CHUNK>, grid, block, 0, s, x, n, out->code, out->scale);
+    else um_cu_start(quantize_kernel<E, POWER, 1>, grid, block, 0, s, x, n, out->code, out->scale);
+}
+
+void um_cu_quantize(const um_bf16 *x, int32_t T, int32_t n, const um_cu_coded *out, cudaStream_t s) {
+    quantize<true>(x, T, n, out, s);
+}
+
+void um_cu_quantize_weights(const void *w, um_dtype type, int32_t rows, int32_t in, const um_cu_coded *out,
+                            cudaStream_t s) {
+    if (type == UM_BF16) quantize<false>((const um_bf16 *)w, rows, in, out, s);
+    else quantize<false>((const float *)w, rows, in, out, s);
 }
 
 /* ---- Norms of branches and canvases ------------------------------------------------------------------------------ */
