@@ -3,19 +3,20 @@
 
 #include "base/base.h"
 
-enum { TOKENS_LEAST = 8, ROWS_LEAST = 64, ROWS_FINE = 512, SPAN_TOKENS = 32 };
+enum { TOKENS_LEAST = 8, ROWS_LEAST = 64, FINE = 512, SPAN_TOKENS = 32 };
 
-/* Returns n, rounded up to one of two sizes per power of two, at least `least`; above `fine` to one of four. */
-static int32_t rounded(int32_t n, int32_t least, int32_t fine) {
+/* Returns n, rounded up to one of two sizes per power of two, at least `least`; above FINE to one of four, because the
+ * time of a large pass grows with its padding. */
+static int32_t rounded(int32_t n, int32_t least) {
     int32_t size = least; /* n is in (size, 2 * size], unless it is smaller */
     while (n > 2 * size) size *= 2;
     if (n <= size) return size;
-    const int32_t step = size < fine ? size / 2 : size / 4;
+    const int32_t step = size < FINE ? size / 2 : size / 4;
     return UM_CEIL_DIV(n, step) * step;
 }
 
 static int32_t padded_tokens(const um_cu_limits *l, int32_t n) {
-    return n ? UM_MIN(rounded(n, TOKENS_LEAST, INT32_MAX), l->max_tokens) : 0;
+    return n ? UM_MIN(rounded(n, TOKENS_LEAST), l->max_tokens) : 0;
 }
 
 /* A pass whose spans have SPAN_TOKENS tokens or more needs the first number. */
@@ -28,7 +29,7 @@ static int32_t padded_tiles(const um_cu_limits *l, int32_t n, int32_t n_tokens) 
 
 static int32_t padded_rows(const um_cu_limits *l, int32_t n, int32_t n_tokens) {
     if (n == 0) return 0;
-    const int32_t size = rounded(n, ROWS_LEAST, ROWS_FINE);
+    const int32_t size = rounded(n, ROWS_LEAST);
     return UM_MIN(n <= n_tokens ? UM_MIN(size, n_tokens) : size, l->max_rows);
 }
 
