@@ -129,6 +129,7 @@ struct um_req {
     /* Leading positions whose final keys and values lie in the pages. The engine sets it when it admits the request
      * (prefix found, table forked) and clears it when it takes the pages away. The strategy advances it. */
     int32_t stored;
+    int32_t storing; /* end of the planned partial pass (um_pass_store); 0: the pass is not partial */
 
     /* counters */
     int32_t nfe, n_new;     /* passes; tokens written in the last pass */
@@ -235,6 +236,20 @@ typedef struct um_pass {
     bool partial; /* set by plan: the pass only stores known tokens (a chunk of the prompt, or keys that were lost). It
                      has no rows, does not count as a pass and is not shown; apply runs without answers */
 } um_pass;
+
+/* Called by plan: makes the pass a partial one, which stores the keys of the positions before `end`; end 0: it is none.
+ * Returns whether it is. */
+static inline bool um_pass_store(um_pass *p, um_req *r, int32_t end) {
+    r->storing = end;
+    p->partial = end > 0;
+    return p->partial;
+}
+
+/* Called by apply: counts the keys of a partial pass as stored. Returns false, and does nothing, after another pass. */
+static inline bool um_req_store(um_req *r) {
+    if (r->storing) r->stored = r->storing;
+    return r->storing > 0;
+}
 
 /* Appends a segment that feeds the positions [start, end) of the request. Copies their ids. The segment reads the keys
  * of the positions [0, end). */

@@ -234,19 +234,19 @@ static um_segment *feed(um_req *r, um_blocks *s, um_pass *pass, um_pass_kind kin
 /* Plans a partial pass that stores a chunk of known tokens. */
 static void plan_chunk(um_req *r, um_blocks *s, um_pass *pass) {
     int32_t whole = s->rules->whole(r, s);
-    s->chunk = chunk_end(r, s, r->stored < whole ? whole - r->stored : pass->budget);
+    const int32_t chunk = chunk_end(r, s, r->stored < whole ? whole - r->stored : pass->budget);
     /* A prompt whose positions all see each other is fed whole, including the part in a block of the answer. */
-    int32_t end = r->stored < whole ? UM_MAX(s->chunk, r->n_prompt) : s->chunk;
+    int32_t end = r->stored < whole ? UM_MAX(chunk, r->n_prompt) : chunk;
     um_segment *seg = feed(r, s, pass, s->prefilled ? UM_PASS_COMMIT : UM_PASS_PREFILL, end);
-    save_hidden_row(r, seg, r->stored, s->chunk);
-    pass->partial = true;
+    save_hidden_row(r, seg, r->stored, chunk);
+    um_pass_store(pass, r, chunk);
 }
 
 void um_blocks_plan(um_req *r, um_pass *pass) {
     um_blocks *s = (um_blocks *)r->state;
     um_buffer *b = &s->buffer;
     int32_t first = r->stored, whole = s->rules->whole(r, s);
-    s->chunk = 0;
+    um_pass_store(pass, r, 0);
     /* After preemption a prompt that one pass must store together is stored first, in a separate pass. Tokens that do
      * not fit into the budget are stored in chunks. */
     bool rebuild = s->prefilled && first < whole;
@@ -348,10 +348,7 @@ static void transition(um_req *r, um_blocks *s) {
 
 void um_blocks_apply(um_req *r, const um_answer *answer) {
     um_blocks *s = (um_blocks *)r->state;
-    if (s->chunk) {
-        r->stored = s->chunk;
-        return;
-    }
+    if (um_req_store(r)) return;
     bool silent = is_silent(r, s);
     r->end = um_buffer_end(&s->buffer);
     r->n_new = 0;

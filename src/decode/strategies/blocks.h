@@ -41,8 +41,7 @@ struct um_blocks {
     um_buffer buffer;
     um_candidates candidates; /* candidates of one block at a time */
     bool prefilled;           /* the first pass that is not partial is done */
-    int32_t chunk; /* number of stored positions after the planned partial pass; 0: the pass is not partial */
-    void *own;     /* the strategy's own data; freed with um_free */
+    void *own;                /* the strategy's own data; freed with um_free */
 };
 
 /* Option rows of these strategies, over um_decoding. */

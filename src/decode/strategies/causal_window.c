@@ -23,7 +23,6 @@
 typedef struct window {
     um_block block; /* the window of the last planned pass; its first position was a mask */
     um_candidates candidates;
-    int32_t partial; /* end of the planned partial pass; 0: the pass is not partial */
 } window;
 
 /* ---- Creation ---------------------------------------------------------------------------------------------------- */
@@ -125,9 +124,7 @@ static void plan(um_req *r, um_pass *pass) {
     const int32_t end = fed_end(r, pass->budget);
     const um_pass_kind kind = um_causal_is_prefill(r) ? UM_PASS_PREFILL : UM_PASS_DENOISE;
     um_segment *seg = um_pass_add(pass, r, kind, r->stored, end, (um_visibility){.see = UM_SEE_CAUSAL});
-    pass->partial = end <= r->filled;
-    s->partial = pass->partial ? end : 0;
-    if (pass->partial) return;
+    if (um_pass_store(pass, r, end <= r->filled ? end : 0)) return;
     um_pass_feed_masks_last(pass, r, seg, r->filled);
     s->block.start = r->filled;
     plan_rows(r, s, pass, seg);
@@ -137,10 +134,7 @@ static void plan(um_req *r, um_pass *pass) {
 
 static void apply(um_req *r, const um_answer *answer) {
     window *s = (window *)r->state;
-    if (s->partial) {
-        r->stored = s->partial;
-        return;
-    }
+    if (um_req_store(r)) return;
     r->n_new = 0;
     r->prefill_passes += um_causal_is_prefill(r);
     r->stored = s->block.start;

@@ -28,7 +28,6 @@ typedef struct fast_dllm_v2 {
     um_candidates candidates;
     int32_t start;    /* start of the buffer */
     int32_t known;    /* end of the given tokens in the buffer (prompt or seed); == start: the seed is still missing */
-    int32_t partial;  /* end of the planned partial pass; 0: the pass is not partial */
     bool initialised; /* this buffer had a FULL_BUFFER_INIT */
     bool has_keys;    /* keys of this buffer, final or not, are in the pages */
     int32_t fed[];    /* [L] the buffer's tokens in the last FULL_BUFFER_INIT */
@@ -224,9 +223,7 @@ static void plan(um_req *r, um_pass *pass) {
     const um_visibility rule = {.see = UM_SEE_BLOCK_CAUSAL, .block = block_len(r)};
     um_segment *seg = um_pass_add(pass, r, kind_of(r, &f), f.start, f.end, rule);
     feed_buffer(r, s, pass, seg, &f);
-    pass->partial = f.partial;
-    s->partial = f.partial ? f.end : 0;
-    if (f.partial) return;
+    if (um_pass_store(pass, r, f.partial ? f.end : 0)) return;
     if (f.mode == PREFILL || f.mode == FINAL_COMMIT) {
         um_req_prepare_rows(r, f.end, f.end + 1);
         um_pass_row(pass, r, f.end - 1 - f.start, f.end, 0);
@@ -256,9 +253,9 @@ static void decide(um_req *r, fast_dllm_v2 *s, const um_answer *answer) {
 
 static void apply(um_req *r, const um_answer *answer) {
     fast_dllm_v2 *s = (fast_dllm_v2 *)r->state;
-    if (s->partial) {
-        r->stored = UM_MIN(s->partial, s->start);
-        s->has_keys = s->partial > s->start;
+    if (r->storing) {
+        r->stored = UM_MIN(r->storing, s->start);
+        s->has_keys = r->storing > s->start;
         return;
     }
     pass_mode mode = next_mode(r, s);

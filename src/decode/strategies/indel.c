@@ -22,7 +22,6 @@ typedef struct indel {
     um_indel block;
     int32_t start, len; /* the current block */
     int32_t count;      /* passes over it; a part of the random key */
-    int32_t partial;    /* end of the planned partial pass; 0: the pass is not partial */
     int32_t shown;      /* start of the block of the last pass; for traces */
     bool begun;
     um_best_filling *filling; /* NULL: each row's own choice counts */
@@ -167,9 +166,7 @@ static void plan(um_req *r, um_pass *pass) {
     if (!s->begun) begin(r, s);
     um_pass_kind kind = r->nfe == 0 ? UM_PASS_PREFILL : partial || s->block.final ? UM_PASS_COMMIT : UM_PASS_DENOISE;
     um_pass_add(pass, r, kind, first, end, rule);
-    pass->partial = partial;
-    s->partial = partial ? end : 0;
-    if (partial || s->block.final) return;
+    if (um_pass_store(pass, r, partial ? end : 0) || s->block.final) return;
     um_req_prepare_rows(r, s->start, written_end(r, s));
     for (int32_t p = s->start + s->block.n_kept; p < written_end(r, s); p++)
         um_pass_row(pass, r, p - first, p, s->count);
@@ -248,10 +245,7 @@ static void decide(um_req *r, indel *s, const um_answer *answer) {
 
 static void apply(um_req *r, const um_answer *answer) {
     indel *s = (indel *)r->state;
-    if (s->partial) {
-        r->stored = s->partial;
-        return;
-    }
+    if (um_req_store(r)) return;
     r->n_new = 0;
     r->prefill_passes += r->nfe == 0;
     r->stored = s->shown = s->start;

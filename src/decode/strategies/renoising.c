@@ -20,7 +20,6 @@ typedef struct renoising {
     int32_t start, len; /* positions of the canvas */
     int32_t count;      /* its finished passes */
     int32_t nfe;        /* of the request when the canvas began */
-    int32_t partial;    /* end of the planned partial pass; 0: the pass is not partial */
     int32_t n_before;   /* canvases that the stability test compares */
     int32_t shown;      /* start of the canvas of the last pass, for traces */
     int32_t *token;     /* [len] the canvas */
@@ -205,10 +204,8 @@ static void plan(um_req *r, um_pass *pass) {
     const int32_t stores = s->start - r->stored;
     const bool apart = stores > 0 && (r->nfe == 0 || stores + s->len > pass->budget);
     const int32_t end = apart ? r->stored + UM_MIN(stores, pass->budget) : s->start;
-    s->partial = apart ? end : 0;
-    pass->partial = apart;
     if (stores) um_pass_add(pass, r, um_causal_kind(r), r->stored, end, (um_visibility){.see = UM_SEE_CAUSAL});
-    if (!apart) plan_canvas(r, s, pass);
+    if (!um_pass_store(pass, r, apart ? end : 0)) plan_canvas(r, s, pass);
 }
 
 /* ---- Apply ------------------------------------------------------------------------------------------------------- */
@@ -261,10 +258,7 @@ static float mean_entropy(const renoising *s, const um_answer *answer) {
 
 static void apply(um_req *r, const um_answer *answer) {
     renoising *s = (renoising *)r->state;
-    if (s->partial) {
-        r->stored = s->partial;
-        return;
-    }
+    if (um_req_store(r)) return;
     r->n_new = 0;
     r->stored = s->start;
     s->shown = s->start;

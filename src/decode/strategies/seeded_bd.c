@@ -19,7 +19,6 @@ typedef struct seeded {
     um_block block; /* the current block; its masks end at the request's limit */
     um_candidates candidates;
     int32_t first_masks; /* masks of the block when it began to be denoised */
-    int32_t partial;     /* end of the planned partial pass; 0: the pass is not partial */
     bool begun;          /* everything before the block was stored, and its seed written */
 } seeded;
 
@@ -169,9 +168,7 @@ static void plan(um_req *r, um_pass *pass) {
     seeded *s = (seeded *)r->state;
     const feed f = next_feed(r, s, pass->budget);
     um_pass_add(pass, r, f.stores ? um_causal_kind(r) : UM_PASS_DENOISE, f.start, f.end, rule_of(r, &f));
-    pass->partial = f.partial;
-    s->partial = f.partial ? f.end : 0;
-    if (f.partial) return;
+    if (um_pass_store(pass, r, f.partial ? f.end : 0)) return;
     if (!f.stores) plan_rows(r, s, pass);
     else if (r->how.causal_context) {
         um_req_prepare_rows(r, f.end, written_end(r, s));
@@ -240,10 +237,7 @@ static void finish_with_masks(um_req *r, int32_t end) {
 
 static void apply(um_req *r, const um_answer *answer) {
     seeded *s = (seeded *)r->state;
-    if (s->partial) {
-        r->stored = s->partial;
-        return;
-    }
+    if (um_req_store(r)) return;
     const bool stores = r->stored < s->block.start;
     r->n_new = 0;
     r->prefill_passes += stores && um_causal_is_prefill(r);

@@ -17,7 +17,6 @@
 typedef struct speculation {
     int32_t window;  /* most tokens of a verifying pass; 1: nothing is drafted */
     int32_t n_draft; /* tokens that are drafted behind the last known one; -1: the next pass drafts */
-    int32_t partial; /* end of the planned partial pass; 0: the pass is not partial */
     int32_t shown;   /* the first position that the last pass wrote or drafted; for traces */
     bool speculates; /* the strategy is self_speculation */
     bool drafted;    /* the last pass drafted */
@@ -132,11 +131,9 @@ static void plan(um_req *r, um_pass *pass) {
     const um_visibility rule = {.see = f.drafts ? UM_SEE_FULL : UM_SEE_CAUSAL};
     const um_pass_kind kind = f.drafts ? UM_PASS_DENOISE : um_causal_kind(r);
     um_segment *seg = um_pass_add(pass, r, kind, f.start, f.end, rule);
-    pass->partial = f.partial;
-    s->partial = f.partial ? f.end : 0;
     s->drafted = f.drafts;
     if (s->speculates && !f.drafts) seg->adapter = -1;
-    if (f.partial) return;
+    if (um_pass_store(pass, r, f.partial ? f.end : 0)) return;
     if (!f.drafts) feed_drafts(r, s, pass, seg, &f);
     /* Rows of drafts predict their own position, and rows that verify predict the next one. */
     const int32_t first = known(r), n = f.drafts ? most_verified(r, s) - 1 : f.end - (first - 1);
@@ -182,10 +179,7 @@ static void accept(um_req *r, speculation *s, const um_answer *answer) {
 
 static void apply(um_req *r, const um_answer *answer) {
     speculation *s = (speculation *)r->state;
-    if (s->partial) {
-        r->stored = s->partial;
-        return;
-    }
+    if (um_req_store(r)) return;
     r->n_new = 0;
     r->prefill_passes += um_causal_is_prefill(r);
     s->shown = known(r);
