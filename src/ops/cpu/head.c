@@ -5,11 +5,12 @@
  * a filter, whose likeliest ids are wanted, or from which a blend is made. A group has at most UM_WHOLE_ROWS such rows.
  *
  * A blend is a sum over the whole vocabulary. A task computes some of its columns for all rows of a group, so the
- * embedding is read once for the group, and each sum has the order of the ids. */
+ * embedding is read once for the group. Sums of ids at a distance of UM_BLEND_LANES are added in the end. */
 #include <math.h>
 
 #include "ops/cpu/dev.h"
 #include "ops/panels.h"
+#include "ops/quantize.h"
 
 enum { TILE_PANELS = UM_HEAD_TILE / UM_PANEL };
 
@@ -109,9 +110,21 @@ static bool needs_whole(const um_row *r) { return um_has_filter(&r->how) || r->n
 
 /* ---- Blends ---- */
 
-enum { BLEND_COLUMNS = 64 };
+enum { BLEND_COLUMNS = 32, BLEND_PANELS = 64 }; /* columns of a task; panels that stay in the cache */
+_Static_assert(UM_WHOLE_ROWS *BLEND_COLUMNS *UM_BLEND_LANES <= UM_HEAD_ROWS * UM_HEAD_TILE,
+               "the sums of a task fit into the logits of a tile");
+_Static_assert(BLEND_COLUMNS % UM_QUANT_GROUP == 0, "a task has whole groups of quantised embeddings");
 /* Smaller probabilities are left out: those of a million ids together change a blend by less than a rounding. */
 #define BLEND_LEAST 1e-13f
+
+/* The blends of a group: the rows that have one, and the panels of the embedding that any of them needs. */
+typedef struct blend_job {
+    const head_job *head;
+    const float *weight[UM_WHOLE_ROWS]; /* [n] weights of all ids */
+    float *to[UM_WHOLE_ROWS];           /* [n] the blends */
+    int n, n_panels;
+    const int32_t *panel; /* [n_panels] ascending */
+} blend_job;
 
 /* Replaces the logits of a row by the weights of its blend. */
 static void weigh_task(void *arg, int row, int thread) {
@@ -133,50 +146,84 @@ static void weigh_task(void *arg, int row, int thread) {
     }
 }
 
-/* Adds the weighted columns [first, first + n) of a panel of the embedding to the blends of all rows. */
-static void blend_panel(const head_job *j, int32_t panel, int32_t first, int32_t n) {
-    const um_weight *w = j->a->embed;
-    float part[UM_PANEL][BLEND_COLUMNS];
-    uint32_t is_read = 0;
-    for (int32_t row = 0; row < j->n; row++) {
-        if (!j->row[row].blend) continue;
-        const float *weight = j->whole[row] + (size_t)panel * UM_PANEL;
-        float *x = j->a->blend + (size_t)(j->row[row].blend - 1) * (size_t)w->in + first;
-        if (j->dev->k->max(weight, UM_PANEL) == 0) continue;
-        for (int i = 0; i < UM_PANEL; i++) {
-            if (weight[i] == 0) continue;
-            if (!(is_read >> i & 1))
-                um_panel_read(w->type, w->panel + (size_t)panel * w->panel_bytes, i, first, n, part[i]);
-            is_read |= 1u << i;
-            j->dev->k->add_scaled(part[i], weight[i], n, x);
-        }
+/* Computes columns of the blends from the panels of dense embeddings. */
+static void blend_dense(const blend_job *b, int32_t first, int32_t n, float *sums) {
+    const um_weight *w = b->head->a->embed;
+    const um_kernels *k = b->head->dev->k;
+    const char *panels = (const char *)w->panel + um_panel_at(w->type, 0, (size_t)first) * um_dtype_size(w->type);
+    const int columns = UM_CEIL_DIV(n, 2) * 2; /* bf16 columns are stored in pairs */
+    memset(sums, 0, (size_t)(b->n * columns * UM_BLEND_LANES) * sizeof *sums);
+    for (int i = 0; i < b->n_panels; i += BLEND_PANELS) {
+        const um_blend part = {panels,    w->panel_bytes, b->panel + i, UM_MIN(BLEND_PANELS, b->n_panels - i),
+                               b->weight, b->n,           columns,      sums};
+        if (w->type == UM_F32) k->blend_f32(&part);
+        else k->blend_pairs(&part);
     }
+    for (int row = 0; row < b->n; row++)
+        for (int32_t i = 0; i < n; i++) {
+            const float *lane = sums + (row * columns + i) * UM_BLEND_LANES;
+            float sum = 0;
+            for (int l = 0; l < UM_BLEND_LANES; l++) sum += lane[l];
+            b->to[row][first + i] = sum;
+        }
+}
+
+/* Does the same from quantised embeddings. */
+static void blend_quantized(const blend_job *b, int32_t first, int32_t n) {
+    const um_weight *w = b->head->a->embed;
+    float part[BLEND_COLUMNS];
+    for (int row = 0; row < b->n; row++) memset(b->to[row] + first, 0, (size_t)n * sizeof(float));
+    for (int p = 0; p < b->n_panels; p++)
+        for (int i = 0; i < UM_PANEL; i++) {
+            const int32_t id = b->panel[p] * UM_PANEL + i;
+            bool is_read = false;
+            for (int row = 0; row < b->n; row++) {
+                if (b->weight[row][id] == 0) continue;
+                if (!is_read)
+                    um_panel_read(w->type, w->panel + (size_t)b->panel[p] * w->panel_bytes, i, first, n, part);
+                is_read = true;
+                b->head->dev->k->add_scaled(part, b->weight[row][id], n, b->to[row] + first);
+            }
+        }
 }
 
 static void blend_task(void *arg, int task, int thread) {
-    const head_job *j = (const head_job *)arg;
-    const int32_t H = j->a->embed->in, first = task * BLEND_COLUMNS, n = UM_MIN(BLEND_COLUMNS, H - first);
-    (void)thread;
-    for (int32_t row = 0; row < j->n; row++) {
-        if (!j->row[row].blend) continue;
-        memset(j->a->blend + (size_t)(j->row[row].blend - 1) * (size_t)H + first, 0, (size_t)n * sizeof(float));
+    const blend_job *b = (const blend_job *)arg;
+    const um_head *a = b->head->a;
+    const int32_t H = a->embed->in, first = task * BLEND_COLUMNS, n = UM_MIN(BLEND_COLUMNS, H - first);
+    if (um_is_quantized(a->embed->type)) blend_quantized(b, first, n);
+    else blend_dense(b, first, n, b->head->dev->thread[thread].z);
+    for (int row = 0; row < b->n; row++)
+        for (int32_t i = 0; i < n; i++) b->to[row][first + i] *= a->embed_scale;
+}
+
+/* Lists the panels with an id that has a weight in some row. Predictions that are sure need few of them. */
+static void find_panels(blend_job *b) {
+    const um_dev *dev = b->head->dev;
+    int32_t *list = (int32_t *)(void *)dev->thread[0].candidate; /* filters are done with it */
+    for (int32_t panel = 0; panel < UM_CEIL_DIV(b->head->a->vocab, UM_PANEL); panel++) {
+        int row = 0;
+        while (row < b->n && dev->k->max(b->weight[row] + (size_t)panel * UM_PANEL, UM_PANEL) == 0) row++;
+        if (row < b->n) list[b->n_panels++] = panel;
     }
-    for (int32_t panel = 0; panel < UM_CEIL_DIV(j->a->vocab, UM_PANEL); panel++) blend_panel(j, panel, first, n);
-    for (int32_t row = 0; row < j->n; row++) {
-        if (!j->row[row].blend) continue;
-        float *x = j->a->blend + (size_t)(j->row[row].blend - 1) * (size_t)H + first;
-        for (int32_t i = 0; i < n; i++) x[i] *= j->a->embed_scale;
-    }
+    b->panel = list;
 }
 
 static void blend_group(head_job *j) {
-    int32_t n = 0;
-    for (int32_t row = 0; row < j->n; row++) n += j->row[row].blend != 0;
-    if (!n) return;
-    const double since = j->a->profile ? um_profile_enter(j->a->profile) : 0;
-    um_cpu_run(j->dev, weigh_task, j, j->n, 20.0 * n * j->a->vocab);
-    um_cpu_run(j->dev, blend_task, j, UM_CEIL_DIV(j->a->embed->in, BLEND_COLUMNS), (double)n * j->a->vocab * 32);
-    if (j->a->profile) um_profile_leave(j->a->profile, since, "blend", n);
+    blend_job b = {.head = j};
+    const um_head *a = j->a;
+    for (int32_t row = 0; row < j->n; row++) {
+        if (!j->row[row].blend) continue;
+        b.weight[b.n] = j->whole[row];
+        b.to[b.n++] = a->blend + (size_t)(j->row[row].blend - 1) * (size_t)a->embed->in;
+    }
+    if (!b.n) return;
+    const double since = a->profile ? um_profile_enter(a->profile) : 0;
+    um_cpu_run(j->dev, weigh_task, j, j->n, 20.0 * b.n * a->vocab);
+    find_panels(&b);
+    um_cpu_run(j->dev, blend_task, &b, UM_CEIL_DIV(a->embed->in, BLEND_COLUMNS),
+               (double)b.n * b.n_panels * UM_PANEL * a->embed->in);
+    if (a->profile) um_profile_leave(a->profile, since, "blend", b.n);
 }
 
 /* Starts a group with as many of the n rows as fit. */

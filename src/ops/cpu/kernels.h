@@ -91,6 +91,21 @@ typedef void (*um_softmax_fn)(float *s, size_t stride, int n_rows, float scale, 
                               const float *s_scale, const float *p_scale, float *max, float *sum, float *shrink,
                               uint32_t *p);
 
+/* A part of the blends of embeddings:
+ *     sums[row][k][l] += sum over the listed panels p and their rows i with i % UM_BLEND_LANES == l of
+ *                        weight[row][UM_PANEL p + i] * element (i, k) of panel p
+ * Each sum has the order of p and i, whatever the other rows are. */
+enum { UM_BLEND_LANES = 16 };
+typedef struct um_blend {
+    const char *first; /* column 0 of panel 0 */
+    size_t stride;     /* bytes between panels */
+    const int32_t *panel;
+    int n_panels;
+    const float *const *weight; /* [n_rows] */
+    int n_rows, n_columns;      /* n_columns: even */
+    float *sums;                /* [n_rows, n_columns, UM_BLEND_LANES] */
+} um_blend;
+
 typedef struct um_kernels {
     const char *name;
     int tile_rows; /* largest number of rows of the left operand that a tile kernel takes */
@@ -140,6 +155,10 @@ typedef struct um_kernels {
     void (*cap)(float *x, float cap, int n);
     /* y[i] = acc[i] + bias[i], or y[i] += that when `add` is set; bias may be NULL. */
     void (*finish)(const float *acc, const float *bias, bool add, int n, float *y);
+
+    /* Add a part of the blends of embeddings, whose panels hold bf16 pairs or fp32 numbers (um_panel_at). */
+    void (*blend_pairs)(const um_blend *b);
+    void (*blend_f32)(const um_blend *b);
 
     /* y[i] += scale * acc[i]. */
     void (*add_scaled)(const float *acc, float scale, int n, float *y);
