@@ -1,8 +1,11 @@
 /* The layout of 8-bit floats (e4m3): a matrix [out, in] is a tensor X of these floats, and X_scale_inv or X_scale, by
  * which they are multiplied in spite of the first name. There is one scale for the matrix, for each row [out] or
- * [out, 1], or for each block of rows and columns. Scales of activations (X's module with ".input_scale") are not
- * needed, because activations are not rounded to 8 bits. */
+ * [out, 1], or for each block of rows and columns. A stack of matrices [n, out, in] has one scale, or scales with a
+ * dimension more: [n], [n, 1] or [n, 1, 1]; [n, out] or [n, out, 1]; or blocks. Scales of activations (X's module with
+ * ".input_scale") are not needed, because activations are not rounded to 8 bits. */
 #include "model/quantized.h"
+
+#include "model/model.h"
 
 enum { PIECE = 256 };
 
@@ -11,6 +14,9 @@ typedef struct scales {
     const void *data;   /* [ceil(out / rows), per_row] */
     int64_t rows, cols; /* of a block */
     int64_t per_row;
+    const char *codes;  /* of the first matrix */
+    int64_t out;        /* rows of a matrix */
+    int64_t per_matrix; /* scales of a matrix of a stack; 0: the matrices share them */
 } scales;
 
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
@@ -32,8 +38,9 @@ static void widen(const uint8_t code[PIECE], float out[PIECE]) {
 
 static void read(const um_tensor *t, int64_t row, int64_t k, int64_t n, float *out) {
     const scales *s = t->extra;
-    const uint8_t *codes = (const uint8_t *)t->data + (size_t)row * (size_t)t->dim[1] + (size_t)k;
-    const size_t first = (size_t)(row / s->rows) * (size_t)s->per_row;
+    const uint8_t *codes = (const uint8_t *)t->data + (size_t)row * (size_t)um_tensor_in(t) + (size_t)k;
+    const int64_t matrix = ((const char *)t->data - s->codes) / (s->out * t->dim[t->n_dims - 1]) + row / s->out;
+    const size_t first = (size_t)(matrix * s->per_matrix + row % s->out / s->rows * s->per_row);
     uint8_t code[PIECE] = {0};
     float scale[PIECE] = {0}, value[PIECE];
     for (int64_t at = 0, part; at < n; at += part) {
@@ -65,7 +72,7 @@ static bool has_shape(const um_tensor *t, int64_t rows, int64_t cols) {
 static um_status set_blocks(scales *s, const um_joining *j, const um_tensor *t, int64_t out, int64_t in, um_err *err) {
     const um_quantized *q = j->q;
     const bool are_floats = t->type != UM_DTYPE_OTHER;
-    *s = (scales){t->type, t->data, out, in, 1};
+    *s = (scales){t->type, t->data, out, in, 1, (const char *)j->main->data, out, 0};
     if (are_floats && um_tensor_elements(t) == 1) return UM_OK;
     if (are_floats && (has_shape(t, out, 1) || (t->n_dims == 1 && t->dim[0] == out))) {
         s->rows = 1;
@@ -76,6 +83,43 @@ static um_status set_blocks(scales *s, const um_joining *j, const um_tensor *t, 
     s->cols = q->block_cols;
     s->per_row = UM_CEIL_DIV(in, s->cols);
     return um_joining_check(j, t, NULL, UM_CEIL_DIV(out, s->rows), s->per_row, err);
+}
+
+static um_status fail_stack(const um_joining *j, const um_tensor *t, const int64_t want[3], um_err *err) {
+    char wanted[UM_SHAPE_TEXT], found[UM_SHAPE_TEXT];
+    um_shape_print(wanted, want, 3);
+    um_shape_print(found, t->dim, t->n_dims);
+    return um_fail(err, UM_EMODEL, "tensor %s in %s: expected floats %s beside %s, found %s %s", t->name,
+                   um_store_file(j->s, t), wanted, j->main->name, um_store_type(t), found);
+}
+
+/* Tells whether t has the dimensions [n, a, b], of which the last ones may be missing if they are 1. */
+static bool has_stack_shape(const um_tensor *t, int64_t n, int64_t a, int64_t b) {
+    const int64_t dim[] = {n, a, b};
+    const int32_t least = b > 1 ? 3 : a > 1 ? 2 : 1;
+    if (t->type == UM_DTYPE_OTHER || t->n_dims < least || t->n_dims > 3) return false;
+    for (int32_t i = 0; i < t->n_dims; i++)
+        if (t->dim[i] != dim[i]) return false;
+    return true;
+}
+
+/* Does the same as set_blocks for a stack of matrices. */
+static um_status set_stack_blocks(scales *s, const um_joining *j, const um_tensor *t, um_err *err) {
+    const int64_t n = j->main->dim[0], out = j->main->dim[1], in = j->main->dim[2];
+    const um_quantized *q = j->q;
+    const int64_t rows = q->block_rows ? UM_CEIL_DIV(out, q->block_rows) : out,
+                  cols = q->block_rows ? UM_CEIL_DIV(in, q->block_cols) : 1;
+    *s = (scales){t->type, t->data, out, in, 1, (const char *)j->main->data, out, 1};
+    if (has_stack_shape(t, n, 1, 1)) return UM_OK;
+    if (has_stack_shape(t, n, out, 1)) {
+        s->rows = 1;
+        s->per_matrix = out;
+    } else if (t->type != UM_DTYPE_OTHER && um_tensor_elements(t) == 1) {
+        s->per_matrix = 0;
+    } else if (q->block_rows && has_stack_shape(t, n, rows, cols)) {
+        *s = (scales){t->type, t->data, q->block_rows, q->block_cols, cols, s->codes, out, rows * cols};
+    } else return fail_stack(j, t, (const int64_t[]){n, rows, cols}, err);
+    return UM_OK;
 }
 
 /* Drops the scale of activations that belongs to X.weight. */
@@ -90,17 +134,17 @@ static void drop_input_scale(const um_joining *j) {
 
 static um_status join(const um_joining *j, um_tensor *to, um_err *err) {
     const um_tensor *t = um_joining_find(j, "_scale");
+    const um_tensor *m = j->main;
+    const bool is_stack = m->n_dims == 3 && m->dim[0] && m->dim[1] && m->dim[2];
     scales found;
-    um_status s = um_joining_check_main(j, err);
+    um_status s = is_stack ? UM_OK : um_joining_check_main(j, err);
     if (!s && !t) s = um_joining_need(j, "_scale_inv", &t, err);
-    if (s) return s;
-    const int64_t out = j->main->dim[0], in = j->main->dim[1];
-    s = set_blocks(&found, j, t, out, in, err);
+    if (!s) s = is_stack ? set_stack_blocks(&found, j, t, err) : set_blocks(&found, j, t, m->dim[0], m->dim[1], err);
     if (s) return s;
     scales *kept = um_arena_alloc(um_store_arena(j->s), sizeof *kept);
     *kept = found;
-    *to = (um_tensor){
-        .type = UM_DTYPE_OTHER, .n_dims = 2, .dim = {out, in}, .data = j->main->data, .format = &format, .extra = kept};
+    *to = (um_tensor){.type = UM_DTYPE_OTHER, .n_dims = m->n_dims, .data = m->data, .format = &format, .extra = kept};
+    memcpy(to->dim, m->dim, sizeof to->dim);
     drop_input_scale(j);
     return UM_OK;
 }

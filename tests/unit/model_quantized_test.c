@@ -199,6 +199,82 @@ static void fp8_has_a_scale_for_each_row_or_for_the_matrix(void **state) {
     }
 }
 
+enum { STACK = 3, OUT = 40, IN = 70 };
+
+/* Writes a stack of matrices, whose scales have these dimensions behind the first, "[3,2,3]". */
+static void put_stack(qfile *f, qmatrix m[STACK], int block_rows, const char *dims, const char *ending) {
+    const int blocks = m[0].n_groups, per_matrix = UM_CEIL_DIV(OUT, block_rows) * blocks;
+    const size_t codes = f->data.len, each = OUT * IN, bytes = STACK * each, scales = (size_t)(STACK * per_matrix) * 4;
+    um_buf_printf(&f->header, "{\"x\":{\"dtype\":\"F8_E4M3\",\"shape\":[%d,%d,%d],\"data_offsets\":[%zu,%zu]},", STACK,
+                  OUT, IN, codes, codes + bytes);
+    um_buf_printf(&f->header, "\"x%s\":{\"dtype\":\"F32\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}", ending, dims,
+                  codes + bytes, codes + bytes + scales);
+    for (int i = 0; i < STACK; i++)
+        for (size_t k = 0; k < each; k++) um_buf_putc(&f->data, (char)m[i].q[k]);
+    for (int i = 0; i < STACK; i++) /* each scale belongs to rows and columns of its own */
+        for (int k = 0; k < per_matrix; k++) {
+            um_buf_append(&f->data, (const char *)&m[i].scale[k / blocks * block_rows * blocks + k % blocks], 4);
+        }
+}
+
+static void check_stack(int per_row, int block_rows, const char *dims, const char *config) {
+    qmatrix m[STACK];
+    qfile f = {0};
+    char *dir = folder_new();
+    for (int i = 0; i < STACK; i++) {
+        m[i] = qmatrix_new(OUT, IN, 0, per_row > 1 ? 32 : 0, (uint64_t)i + 1);
+        for (int k = 0; k < OUT * m[i].n_groups; k++)
+            m[i].scale[k] = m[i].scale[k / m[i].n_groups / block_rows * block_rows * m[i].n_groups + k % m[i].n_groups];
+    }
+    put_stack(&f, m, block_rows, dims, per_row > 1 ? "_scale_inv" : "_scale");
+    q_write(&f, dir);
+    q_write_config(dir, config);
+    um_store *s = open_folder(dir);
+    const um_tensor *stack = um_store_find(s, "x");
+    assert_non_null(stack);
+    assert_int_equal(um_store_count(s), 1);
+    for (int i = 0; i < STACK; i++) {
+        const um_tensor one = um_tensor_slice(stack, i);
+        for (int row = 0; row < OUT; row++) {
+            float whole[IN];
+            assert_part(&one, &m[i], row, 0, IN);
+            assert_part(&one, &m[i], row, 3, 37);
+            um_tensor_read(stack, i * OUT + row, 0, IN, whole);
+            for (int k = 0; k < IN; k++)
+                if (!isnan(whole[k])) assert_true(whole[k] == qmatrix_at(&m[i], row, k));
+        }
+    }
+    um_store_close(s);
+    folder_free(dir);
+    for (int i = 0; i < STACK; i++) qmatrix_free(&m[i]);
+}
+
+static void stacks_of_fp8_have_scales_for_each_matrix(void **state) {
+    (void)state;
+    check_stack(3, 32, "[3,2,3]", FP8(",'weight_block_size':[32,32]"));
+    check_stack(1, 1, "[3,40,1]", FP8(""));
+    check_stack(1, 1, "[3,40]", FLOATS(",'strategy':'channel'"));
+    check_stack(1, OUT, "[3]", FP8(""));
+    check_stack(1, OUT, "[3,1,1]", FLOATS(",'strategy':'tensor'"));
+}
+
+static void stacks_with_other_scales_are_refused(void **state) {
+    (void)state;
+    qfile f = {0};
+    qmatrix m[STACK];
+    um_store *s;
+    um_err err = {0};
+    char *dir = folder_new();
+    for (int i = 0; i < STACK; i++) m[i] = qmatrix_new(OUT, IN, 0, 0, 1);
+    put_stack(&f, m, 1, "[40,3]", "_scale");
+    q_write(&f, dir);
+    q_write_config(dir, FP8(""));
+    assert_int_equal(um_store_open(&s, dir, &err), UM_EMODEL);
+    assert_non_null(strstr(err.msg, "expected floats [3, 40, 1] beside x"));
+    folder_free(dir);
+    for (int i = 0; i < STACK; i++) qmatrix_free(&m[i]);
+}
+
 /* All codes of 8-bit floats, subnormal numbers and NaN among them. */
 static void every_8_bit_float_is_converted(void **state) {
     (void)state;
@@ -617,6 +693,8 @@ int main(void) {
         cmocka_unit_test(pack_quantized_has_symmetric_integers_or_zeros),
         cmocka_unit_test(fp8_has_a_scale_for_each_block),
         cmocka_unit_test(fp8_has_a_scale_for_each_row_or_for_the_matrix),
+        cmocka_unit_test(stacks_of_fp8_have_scales_for_each_matrix),
+        cmocka_unit_test(stacks_with_other_scales_are_refused),
         cmocka_unit_test(every_8_bit_float_is_converted),
         cmocka_unit_test(a_model_runs_like_its_floats),
         cmocka_unit_test(a_packed_model_runs_like_its_source),
