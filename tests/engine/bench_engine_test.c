@@ -111,6 +111,13 @@ static void blocks_with_seeds_are_denoised_and_stored(void **state) {
     assert_int_equal(p.step[UM_STEP_COMMIT].size.rows, 1);
 }
 
+static void edited_blocks_are_denoised(void **state) {
+    (void)state;
+    const um_engine_point p = measured("families/llada22/models/llada22_a", "levenshtein", 1, 8);
+    check_step(&p.step[UM_STEP_DENOISE], 8);
+    assert_true(p.step[UM_STEP_DENOISE].cost.experts > 0);
+}
+
 /* The model was opened without the rates of the device. */
 static void without_rates_the_fastest_passes_are_the_limit(void **state) {
     (void)state;
@@ -228,6 +235,7 @@ int main(void) {
         cmocka_unit_test(canvases_are_denoised_and_stored),
         cmocka_unit_test(windows_are_denoised),
         cmocka_unit_test(blocks_with_seeds_are_denoised_and_stored),
+        cmocka_unit_test(edited_blocks_are_denoised),
         cmocka_unit_test(without_rates_the_fastest_passes_are_the_limit),
         cmocka_unit_test(the_host_measures_its_rates),
         cmocka_unit_test(tokens_per_second_count_the_first_step_of_a_block),
