@@ -110,8 +110,9 @@ static um_status read_types(um_arch *a, const json_t *t, const char *where, um_e
     const json_t *list = json_object_get(t, "layer_types"), *v;
     size_t i;
     const int32_t n = a->n_layers;
+    const bool is_given = list && !json_is_null(list);
     for (int32_t k = 0; k < n; k++) a->of_layer[k] = k % 6 == 5 ? FULL : SLIDING;
-    if (list && !json_is_null(list)) {
+    if (is_given) {
         if (!json_is_array(list) || json_array_size(list) != (size_t)n)
             return um_fail(err, UM_EPARSE,
                            "%s: \"layer_types\" has %zu entries, expected one for each of \"num_hidden_layers\" %d",
@@ -126,7 +127,7 @@ static um_status read_types(um_arch *a, const json_t *t, const char *where, um_e
             a->of_layer[i] = (uint8_t)kind;
         }
     }
-    if (a->of_layer[n - 1] != FULL)
+    if (is_given && a->of_layer[n - 1] != FULL)
         um_warn("%s: \"layer_types\" says that the last layer is %s; it is %s", where, type_name[SLIDING],
                 type_name[FULL]);
     a->of_layer[n - 1] = FULL;
