@@ -4,7 +4,8 @@
 #   tools/compare_llama_cpp.sh [--shape NAME] [--layers N,N] [--types BF16,Q8_0,Q4_0] [--length N] [--answer N]
 #                              [--steps N] [--runs N] [--threads N] [--dir DIR] [--draw]
 #
-# Builds llama.cpp from the source package of llama-cpp-python (PyPI) in DIR (build/compare), which takes minutes. Writes
+# Builds llama.cpp from the source package of llama-cpp-python (PyPI) in DIR (build/compare), which takes minutes, with the
+# compiler flags of the environment variable LLAMA_FLAGS, as in LLAMA_FLAGS='-mno-amx-tile -mno-amx-int8'. Writes
 # checkpoints of random weights in the shape of a released model (build/tools/checkpoint --list names them), cut after
 # its first layers, and converts them to GGUF files, which both programs read. Prints a table in Markdown.
 #
@@ -75,7 +76,7 @@ build_llama() {
     PATH=$PATH:$(dirname "$python") nice cmake -S "$source" -B "$dir/llama" -DCMAKE_BUILD_TYPE=Release \
         -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF \
         -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF \
-        -DLLAMA_OPENSSL=OFF > "$dir/build.log"
+        -DLLAMA_OPENSSL=OFF -DCMAKE_C_FLAGS="${LLAMA_FLAGS:-}" -DCMAKE_CXX_FLAGS="${LLAMA_FLAGS:-}" > "$dir/build.log"
     PATH=$PATH:$(dirname "$python") nice cmake --build "$dir/llama" -j 2 --target llama >> "$dir/build.log"
     common=$source/common
     # The linker leaves out the functions that refer to the rest of the common library.
