@@ -154,8 +154,15 @@ static void blend_dense(const blend_job *b, int32_t first, int32_t n, float *sum
     const int columns = UM_CEIL_DIV(n, 2) * 2; /* bf16 columns are stored in pairs */
     memset(sums, 0, (size_t)(b->n * columns * UM_BLEND_LANES) * sizeof *sums);
     for (int i = 0; i < b->n_panels; i += BLEND_PANELS) {
-        const um_blend part = {panels,    w->panel_bytes, b->panel + i, UM_MIN(BLEND_PANELS, b->n_panels - i),
-                               b->weight, b->n,           columns,      sums};
+        const um_blend part = {.first = panels,
+                               .stride = w->panel_bytes,
+                               .panel = b->panel + i,
+                               .n_panels = UM_MIN(BLEND_PANELS, b->n_panels - i),
+                               .weight = b->weight,
+                               .n_rows = b->n,
+                               .n_columns = columns,
+                               .n_held = n,
+                               .sums = sums};
         if (w->type == UM_F32) k->blend_f32(&part);
         else k->blend_pairs(&part);
     }

@@ -103,7 +103,8 @@ typedef struct um_blend {
     int n_panels;
     const float *const *weight; /* [n_rows] */
     int n_rows, n_columns;      /* n_columns: even */
-    float *sums;                /* [n_rows, n_columns, UM_BLEND_LANES] */
+    int n_held;  /* columns of fp32 panels: n_columns, or one less; then the sums of the last column are junk */
+    float *sums; /* [n_rows, n_columns, UM_BLEND_LANES] */
 } um_blend;
 
 typedef struct um_kernels {
