@@ -8,10 +8,11 @@ source tests/server/serve.bash
 ended() { curl -sS "$url/metrics" | awk '/^unmask_e2e_request_latency_seconds_count/ { n += $2 } END { print n + 0 }'; }
 running() { curl -sS "$url/metrics" | awk '/^unmask_requests_running/ { print $2 }'; }
 
-# flood ADDRESS: asks for 24 long answers from this address of the machine, in the background.
+# flood ADDRESS: asks for 64 long answers from this address of the machine, in the background. On a fast machine a dozen of
+# them may end while the small request is on its way.
 flood() {
     curl -sS -m 100 --interface "$1" -o /dev/null -H 'Content-Type: application/json' -d '{"prompt": "What is 1 plus 1?",
-        "n": 24, "max_tokens": 32, "ignore_eos": true, "accept_threshold": 1}' "$url/v1/completions" &
+        "n": 64, "max_tokens": 64, "ignore_eos": true, "accept_threshold": 1}' "$url/v1/completions" &
 }
 # ended_beside_flood FROM OPTION...: prints how many answers had ended when a small request from this address had.
 ended_beside_flood() {
@@ -37,19 +38,19 @@ a_flood_of_another_client_delays_no_small_request() {
     local n
     n=$(ended_beside_flood 127.0.0.2)
     echo "$n answers had ended"
-    [ "$n" -le 12 ]
+    [ "$n" -le 32 ]
 }
 a_flood_of_the_same_client_does_not_either() {
     local n
     n=$(ended_beside_flood 127.0.0.1)
     echo "$n answers had ended"
-    [ "$n" -le 12 ]
+    [ "$n" -le 32 ]
 }
 in_order_of_arrival_it_waits_for_all() {
     local n
     n=$(ended_beside_flood 127.0.0.2 --admission arrival)
     echo "$n answers had ended"
-    [ "$n" -ge 20 ]
+    [ "$n" -ge 56 ]
 }
 
 claims_all

@@ -15,9 +15,18 @@ from scripted import Scripted
 
 # ---- An answer -----------------------------------------------------------------------------------------------------
 
+def slow_answer():
+    """Makes an answer take a second or more: many large passes of a token each. Else a fast processor ends it before the page
+    has shown it or a click arrives."""
+    one_token_a_pass()
+    set_parameter("block_size", "128")
+    set_parameter("max_tokens", "400")
+    set_parameter("ignore_eos", "true")
+
+
 def test_masks_turn_into_text():
     fresh_page()
-    one_token_a_pass()
+    slow_answer()
     # An observer records the number of masks at each change of the page, so that no frame is missed.
     js("""window.seen = [];
           new MutationObserver(() => seen.push(document.querySelectorAll(".card .text .mask").length))
@@ -74,9 +83,7 @@ def test_blocks_have_borders():
 
 def test_stop_ends_an_answer():
     fresh_page()
-    one_token_a_pass()
-    set_parameter("max_tokens", "700")
-    set_parameter("ignore_eos", "true")
+    slow_answer()
     send(QUESTION)
     until("it began", lambda: len(find_all(".card .text .token")) > 12)
     shot("page-denoising")
