@@ -21,9 +21,16 @@ static um_arch arch_of(const char *name, int32_t n_layers) {
 /* ---- Configurations ---------------------------------------------------------------------------------------------- */
 
 static void configurations_are_those_of_the_releases(void **state) {
-    static const char *const file[][2] = {{"llada-8b", "llada_8b"},   {"sdar-8b", "sdar_8b"},
-                                          {"sdar-1.7b", "sdar_1_7b"}, {"llada2-mini", "llada2_mini"},
-                                          {"dream-7b", "dream_7b"},   {"llada-moe", "llada_moe_7b_a1b"}};
+    static const char *const file[][2] = {{"llada-8b", "llada_8b"},
+                                          {"sdar-8b", "sdar_8b"},
+                                          {"sdar-1.7b", "sdar_1_7b"},
+                                          {"llada2-mini", "llada2_mini"},
+                                          {"dream-7b", "dream_7b"},
+                                          {"llada-moe", "llada_moe_7b_a1b"},
+                                          {"diffusiongemma-26b", "diffusion_gemma_26b"},
+                                          {"wedlm-8b", "wedlm_8b"},
+                                          {"nemotron-8b", "nemotron_8b"},
+                                          {"llada2.2-flash", "llada2_2_flash"}};
     (void)state;
     for (size_t i = 0; i < UM_LEN(file); i++) {
         char path[128];
