@@ -69,8 +69,8 @@ typedef struct um_cu_coded {
     unsigned char *code; /* [T, n] */
     float *scale;        /* [T] */
 } um_cu_coded;
-/* Rounds rows of activations [T, n] to e4m3 (elementwise.cu). The scales are powers of two, so that the order in which a
- * product is multiplied by the scales of its two rows does not change it. */
+/* Rounds rows of activations [T, n] to e4m3 (elementwise.cu). The scales are powers of two, so that the order in which
+ * a product is multiplied by the scales of its two rows does not change it. */
 void um_cu_quantize(const um_bf16 *x, int32_t T, int32_t n, const um_cu_coded *out, cudaStream_t s);
 /* Rounds weights [rows, in] of UM_BF16 or UM_F32. The largest magnitude of a row becomes 448, so that the codes of rows
  * that were rounded in this way before stay the same. */
