@@ -6,7 +6,7 @@
 set -euo pipefail
 bundle=$1 plugin=$2
 shift 2
-limit=$((40 << 20))
+limit=$((48 << 20))
 
 # Prints the paths of the libraries that the programs need and the target may lack.
 libraries() {
@@ -22,7 +22,7 @@ while read -r library; do cp -L "$library" "$bundle/lib/"; done < "$bundle/libra
 rm "$bundle/libraries"
 cp "$plugin" "$bundle/lib/"
 strip "$bundle"/lib/*
-tar -czf "$bundle/data.tar.gz" build/data/golden build/data/families tests/data/oracle
+tar -cJf "$bundle/data.tar.xz" build/data/golden build/data/families tests/data/oracle
 printf '%s\n' "$@" > "$bundle/list"
 cp tools/cuda_run.sh "$bundle/run.sh"
 

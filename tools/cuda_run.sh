@@ -80,7 +80,7 @@ if [ "$sanitize" ]; then
     exit 1
 fi
 
-[ -d build/data ] || tar -xzf data.tar.gz
+[ -d build/data ] || tar -xJf data.tar.xz
 if [ "$host" ]; then
     export UM_TEST_DEVICE=cpu
     step parity bin/check --list
