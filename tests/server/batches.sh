@@ -11,8 +11,8 @@ lines() {
         url: "/v1/chat/completions",
         body: ({messages: [{role: "user", content: "What is \(.) plus 3?"}], max_tokens: 24, temperature: 0} + $more)}'
 }
-# Slow lines take one pass for each token.
-slow='{"accept_threshold": 1, "ignore_eos": true, "max_tokens": 12}'
+# Slow lines take one pass for each token, so that a batch of them is still running when a request about it arrives.
+slow='{"accept_threshold": 1, "ignore_eos": true, "max_tokens": 150}'
 # Makes every third line so long that a reader thread parses it.
 some_long() { jq -c 'if .custom_id[1:] | tonumber % 3 == 1 then .body.user = "x" * 3000 else . end'; }
 # upload PATH OPTION...: uploads a file as form data, with these options of curl. Sets file to its id.
