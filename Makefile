@@ -459,6 +459,9 @@ $(BUILD)/bench/http_bench: %: %.o $(BUILD)/bench/machine.o $(CLI_PARTS) $(LIBRAR
 bench-cuda: $(BUILD)/unmask ## measure whole steps on an NVIDIA GPU beside PyTorch and the limit of the GPU, as one table
 	bench/cuda_table.py --unmask $(BUILD)/unmask
 
+bench-python: wheel ## compare the Python package with the program: tokens/s, events/s of AsyncLLM
+	BUILD=$(BUILD) bench/python.sh
+
 bench-serve-overhead: all $(SERVE_BENCHES) ## measure the overhead of the server: CPU time per request and event, memory per stream
 	BUILD=$(BUILD) bench/serve_overhead.sh
 
@@ -551,6 +554,9 @@ $(BUILD)/dist/unmask: $(call objects,src/cli/main.c packaging/zmq_without.c) $(C
 	$(call say,link)
 	$(Q)$(LINK) -s -static-libgcc -Wl,-Map=$@.map -o $@ $^ -Wl,-Bstatic $(DIST_LIBS) -Wl,-Bdynamic -lpthread -ldl -lm
 
+wheel: all ## write the Python package: a wheel and an sdist in build/wheel
+	+@packaging/wheel.sh $(BUILD)
+
 # ---- Tools -------------------------------------------------------------------------------------------------------- #
 
 deps: ## install compiler, libraries, test and formatting tools
@@ -574,6 +580,6 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all tests examples extended checkpoint demo check check-cuda arm64-check arm64-programs static-tests cuda-products cuda-compile cuda-bundle docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-constraints bench-http bench-tradeoffs bench-batching bench-serve-overhead bench-cuda install install-service uninstall deb dist deps format format-check clean help FORCE
+.PHONY: all wheel tests examples extended checkpoint demo check check-cuda arm64-check arm64-programs static-tests cuda-products cuda-compile cuda-bundle docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-constraints bench-http bench-tradeoffs bench-batching bench-serve-overhead bench-cuda bench-python install install-service uninstall deb dist deps format format-check clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

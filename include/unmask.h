@@ -28,9 +28,13 @@
 #ifndef UNMASK_H
 #define UNMASK_H
 
+/* A program that reads the declarations itself, such as Python's cffi, preprocesses this file without the headers of
+ * the C library: `cc -E -P -DUM_BARE_DECLARATIONS unmask.h`. */
+#ifndef UM_BARE_DECLARATIONS
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#endif
 
 #ifdef __cplusplus
 extern "C" {

@@ -20,7 +20,7 @@ for path in models/tiny-block models/tiny-full build/data/golden/cases examples/
 done
 
 # Slow tests, the slowest first. They start before all others, so that none of them ends alone.
-slow='server/batches cli/gguf server/faults cli/bench_serve build/arm64 cli/accuracy server/apis web/page
+slow='python/package server/batches cli/gguf server/faults cli/bench_serve build/arm64 cli/accuracy server/apis web/page
 golden/recordings cli/docs server/openai cli/queue cli/tradeoffs engine/whole_invariance server/server golden/oracle
 build/package engine/pressure cli/bench_ops cli/bench_engine server/mixed_load'
 

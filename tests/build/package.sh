@@ -103,9 +103,13 @@ if ! command -v dpkg-deb > /dev/null; then
     exit 0
 fi
 version=$("$UNMASK" --version | sed -nE 's/^unmask ([0-9.]+).*/\1/p')
+# tests/python/package.sh makes the archive, too.
+exec 9> "$BUILD/packages.lock"
+flock 9
 deb=$(realpath "$(make -s deb BUILD="$BUILD" 2> /dev/null | tail -n 1)")
 archive=$(realpath "$(make -s dist BUILD="$BUILD" 2> /dev/null | tail -n 1 | cut -d ' ' -f 1)")
 folder=$(basename "$archive" .tar.gz)
 dpkg-deb -x "$deb" "$work/deb"
 tar -C "$work" -xzf "$archive"
+exec 9>&-
 claims_all

@@ -1,0 +1,314 @@
+"""A model with its engines, and the thread that steps them.
+
+All functions of the router are called on one thread, the engine thread. Other threads hand it commands. cffi releases
+the interpreter's lock in every call of the library, so Python code runs while a step computes. Callbacks of the library
+come on the engine thread; what they tell is handed on after the step.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import itertools
+import os
+import threading
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+import numpy as np
+
+from . import outputs
+from ._library import check, error_of, ffi, lib, new_error, octets, optional_text, set_option, text
+from .errors import ClosedError, UnmaskError
+from .tokenizer import Tokenizer
+
+EVENTS = {"text": lib.UM_EVENT_TEXT, "snapshots": lib.UM_EVENT_SNAPSHOT, "traces": lib.UM_EVENT_TRACE}
+_FINISH_REASONS = {
+    reason: text(lib.um_finish_name(reason)) for reason in range(lib.UM_FINISH_NONE, lib.UM_FINISH_CONSTRAINT + 1)
+}
+
+
+class Request:
+    """A request that an engine runs. The engine thread alone calls its methods that begin with on_."""
+
+    def __init__(self, engine: Engine, c, keep: List[Any], output: outputs.RequestOutput):
+        self.engine, self.c, self.output = engine, c, output
+        self.keep = keep  # what `c` points to
+        self.number = 0  # of the library, from 1; 0 before it has been added
+        self.unfinished = c.n
+        self.error: Optional[Exception] = None
+        output.outputs = [outputs.CompletionOutput(index, engine.tokenizer) for index in range(c.n)]
+
+    def ended(self) -> bool:
+        """Returns whether no further event will come."""
+        return self.unfinished == 0 or self.error is not None
+
+    def on_event(self, event) -> None:
+        """Stores what an event of the library tells."""
+        answer = self.output.outputs[event.index]
+        if event.type == lib.UM_EVENT_FINISH:
+            store_result(answer, event.result)
+            self.output.num_cached_tokens = event.result.cached_tokens
+            self.unfinished -= 1
+            self.output.finished = self.unfinished == 0
+        elif event.type == lib.UM_EVENT_SNAPSHOT:
+            answer.snapshots.append(snapshot_of(event.snapshot))
+        elif event.type == lib.UM_EVENT_TRACE:
+            answer.traces.append(trace_of(event.trace))
+
+    def on_end(self) -> None:
+        """The request has ended, and the step is over."""
+
+
+def store_result(answer: outputs.CompletionOutput, result) -> None:
+    """Copies a um_result."""
+    size = 4 * result.n_tokens
+    answer._ids = octets(result.token_ids, size)
+    answer._steps = octets(getattr(result, "pass"), size)
+    answer._ends = octets(result.text_end, size)
+    if result.logprob != ffi.NULL:
+        answer._logprobs = octets(result.logprob, size)
+        answer._n_likeliest = result.n_likeliest
+        answer._likeliest = octets(result.likeliest, 2 * size * result.n_likeliest)
+    answer.text = text(result.text, result.text_len)
+    answer.finish_detail = _FINISH_REASONS[result.finish]
+    answer.finish_reason = outputs.short_reason(answer.finish_detail)
+    answer.stop_reason = optional_text(result.stop) if result.stop_id < 0 else result.stop_id
+    answer.nfe = result.nfe
+    answer.denoise_tokens, answer.denoise_passes = result.denoise_tokens, result.denoise_passes
+    answer.metrics = outputs.RequestMetrics(
+        result.queue_seconds,
+        result.first_token_seconds,
+        result.total_seconds,
+        result.decode_seconds,
+        result.preemptions,
+        result.seed,
+    )
+
+
+def snapshot_of(s) -> outputs.Snapshot:
+    """Copies a um_snapshot."""
+    return outputs.Snapshot(
+        np.frombuffer(octets(s.id, 4 * s.n), np.int32),
+        np.frombuffer(octets(s.state, s.n), np.uint8),
+        np.frombuffer(octets(getattr(s, "pass"), 4 * s.n), np.int32),
+        np.frombuffer(octets(s.confidence, 4 * s.n), np.float32),
+        s.nfe,
+    )
+
+
+def trace_of(t) -> outputs.Trace:
+    """Copies a um_trace."""
+    return outputs.Trace(
+        t.prefill,
+        t.n_new,
+        np.frombuffer(octets(t.block, 4 * t.n_blocks), np.int32),
+        [text(t.status[i]) for i in range(t.n_blocks)],
+        np.frombuffer(octets(t.masks, 4 * t.n_blocks), np.int32),
+        np.frombuffer(octets(t.token, 4 * t.n_tokens), np.int32),
+    )
+
+
+class Engine:
+    """Opens a model and starts the engine thread. `on_load(fraction)` is called while the weights are read."""
+
+    def __init__(self, options: Mapping[str, Any], on_load: Optional[Callable[[float], None]] = None):
+        self._pid = os.getpid()
+        self._commands: collections.deque = collections.deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._failure: Optional[UnmaskError] = None
+        self._requests: Dict[int, Request] = {}
+        self._keys = itertools.count(1)
+        self._ended: List[Request] = []
+        self._err, self._number = new_error(), ffi.new("int64_t *")
+        self._callback = ffi.callback("um_event_fn", self._on_event, onerror=self._on_callback_error)
+        self.flush: Callable[[], None] = _nothing  # called after each step, on the engine thread
+        config = ffi.new("um_config *")
+        lib.um_config_init(config)
+        self._keep = [set_option(lib.um_config_set, config, name, value) for name, value in options.items()]
+        self.model = _open_model(config, on_load)
+        self._router = self._make_router(config)
+        self.tokenizer = Tokenizer(self.model)
+        self._template = ffi.new("um_request *")
+        lib.um_request_init(lib.um_router_engine(self._router, 0), self._template)
+        self._thread = threading.Thread(target=self._run, name="unmask engine", daemon=True)
+        self._thread.start()
+
+    def _make_router(self, config):
+        router, err = ffi.new("um_router **"), new_error()
+        status = lib.um_router_new(router, self.model, config, err)
+        if status:
+            lib.um_model_close(self.model)
+            raise error_of(err)
+        return router[0]
+
+    # ---- Any thread --------------------------------------------------------------------------------------------------
+
+    def new_request(self):
+        """Returns a um_request with the defaults of the engine."""
+        return ffi.new("um_request *", self._template[0])
+
+    def submit(self, requests: List[Request]) -> None:
+        """Queues requests. The on_end of each is called when it has ended."""
+        self._post(lambda: self._add_all(requests))
+
+    def abort(self, requests: List[Request]) -> None:
+        """Ends requests early."""
+        if not self._closing:
+            self._post(lambda: self._abort_all(requests))
+
+    def call(self, function: Callable[[Any], Any]) -> Any:
+        """Calls function(router) on the engine thread and returns its result."""
+        future: concurrent.futures.Future = concurrent.futures.Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function(self._router))
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._post(run)
+        return future.result()
+
+    def check_usable(self) -> None:
+        """Raises an error if the engine is closed, has failed, or belongs to another process."""
+        if self._pid != os.getpid():
+            raise ClosedError(
+                "the LLM was created before this process was forked, and its threads are not in this process; create "
+                'the LLM after the fork, or start processes with multiprocessing\'s method "spawn"'
+            )
+        if self._failure:
+            raise self._failure
+        if self._closing:
+            raise ClosedError("the LLM is closed")
+
+    def close(self) -> None:
+        """Ends all requests, and frees engines and model. A second call does nothing."""
+        if self._pid != os.getpid():
+            return
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread is not threading.current_thread():  # the garbage collector runs on any thread
+            self._thread.join()
+
+    def _post(self, command: Callable[[], None]) -> None:
+        self.check_usable()
+        with self._wake:
+            if self._closing:
+                raise ClosedError("the LLM is closed")
+            self._commands.append(command)
+            self._wake.notify()
+
+    # ---- Engine thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        pending = 0
+        while True:
+            if not pending:
+                with self._wake:
+                    while not self._commands and not self._closing:
+                        self._wake.wait()
+            if self._closing:
+                break
+            while self._commands:
+                self._commands.popleft()()
+            if lib.um_router_pending(self._router):
+                if lib.um_router_step(self._router, self._err):
+                    self._failure = error_of(self._err)
+            self._hand_on()
+            pending = lib.um_router_pending(self._router)
+        self._shut_down()
+
+    def _shut_down(self) -> None:
+        lib.um_router_free(self._router)
+        error = ClosedError("the LLM was closed before the request ended")
+        for request in self._requests.values():
+            request.error = request.error or error
+            self._ended.append(request)
+        self._requests.clear()
+        while self._commands:  # a call must return, and a request that has not been added must end
+            self._commands.popleft()()
+        self._hand_on()
+        lib.um_model_close(self.model)
+        self._router = self.model = ffi.NULL
+
+    def _hand_on(self) -> None:
+        ended, self._ended = self._ended, []
+        for request in ended:
+            if self._failure and request.error is None:
+                request.error = self._failure
+            request.on_end()
+        self.flush()
+
+    def _add_all(self, requests: List[Request]) -> None:
+        for request in requests:
+            if not request.ended():
+                self._add(request)
+
+    def _add(self, request: Request) -> None:
+        if self._closing:
+            self._fail(request, ClosedError("the LLM was closed before the request ended"))
+            return
+        key = next(self._keys)
+        request.c.arg, request.c.on_event = ffi.cast("void *", key), self._callback
+        self._requests[key] = request
+        status = lib.um_router_add(self._router, request.c, self._number, self._err)
+        request.number = self._number[0]
+        request.c = request.keep = None
+        if status:
+            del self._requests[key]
+            self._fail(request, error_of(self._err))
+
+    def _fail(self, request: Request, error: Exception) -> None:
+        request.error = error
+        self._ended.append(request)
+
+    def _abort_all(self, requests: List[Request]) -> None:
+        for request in requests:
+            if request.ended():
+                continue
+            if request.number:
+                lib.um_router_abort(self._router, request.number, self._err)
+            else:
+                self._fail(request, ClosedError("the request was aborted"))
+
+    def _on_event(self, arg, event) -> None:
+        key = int(ffi.cast("uintptr_t", arg))
+        request = self._requests[key]
+        request.on_event(event)
+        if request.unfinished == 0:
+            del self._requests[key]
+            self._ended.append(request)
+
+    def _on_callback_error(self, kind, error, traceback) -> None:
+        """An error of this package. The engine can't go on, because an event was lost."""
+        self._failure = UnmaskError(f"a callback of the Python package failed: {kind.__name__}: {error}")
+
+
+def _nothing() -> None:
+    pass
+
+
+def _open_model(config, on_load: Optional[Callable[[float], None]]):
+    """Opens the model. Ctrl-C ends it between two tensors."""
+    failure: List[BaseException] = []
+
+    def progress(arg, p) -> bool:
+        if on_load is not None:
+            on_load(p.fraction)
+        return True
+
+    def failed(kind, error, traceback) -> bool:
+        failure.append(error)
+        return False
+
+    callback = ffi.callback("um_load_fn", progress, error=False, onerror=failed)
+    config.on_load = callback
+    model, err = ffi.new("um_model **"), new_error()
+    status = lib.um_model_open(model, config, err)
+    config.on_load = ffi.NULL
+    if failure:
+        raise failure[0]
+    check(status, err)
+    return model[0]
