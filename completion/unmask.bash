@@ -14,27 +14,28 @@ _unmask_models() {
     compgen -d -- "$1"
 }
 
-_unmask_commands='run chat generate eval inspect list quantize tokenize bench serve worker health help'
+_unmask_commands='run chat generate eval inspect list quantize tokenize bench serve worker health check-plugin help'
 
 _unmask_options() {
     local shared=' --model --model-name --mask-token-id --device --device-ids --dtype --quantization --no-deterministic --chat-template --special-in-content --load-format --check-weights --lora --lora-merge --max-loras --max-lora-rank --threads --pin --max-num-batched-tokens --kv-cache-dtype --kv-cache-layout --max-num-reqs --data-parallel-size --route-policy --max-model-len --page-size --num-pages --kv-memory-share --gpu-memory-utilization --enforce-eager --cuda-graph-sizes --disable-prefix-caching --schedule-policy --max-skips --admission --max-guests --max-refresh-per-step --compat --decoding-strategy --block-size --sampler --remask-threshold --accept-threshold --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --max-steps-per-block --max-post-edit-steps --edit-threshold --penalty-lambda --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --position-penalty --no-block-cache --no-causal-context --draft-threshold --gen-length --steps --cfg-scale --eps --alg-temp --no-sparse --retention --retention-ratio --delay-step --pool-kernel --head-select --canvas-steps --canvas-entropy-bound --t-min --t-max --stability-threshold --confidence-threshold --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --max-tokens --min-tokens --max-nfe --max-repetition-run --ignore-eos --json-space --grammar-depth --filling --logprobs'
     case $1 in
-    'run') echo "--help --config --print-config --url --api-key --served-model-name --adapter --prompt --system --tools --chat-template-kwargs --raw --show-prompt --stop --json-object --json-schema --regex --grammar --choice --no-view --delay --json --step-map --profile --quiet$shared" ;;
-    'chat') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --no-history --json-object --json-schema --regex --grammar --choice --no-view --delay --quiet$shared" ;;
-    'generate') echo "--help --config --print-config --adapter --input --output --overwrite --raw --trace --step-map --timings --profile --progress-interval --quiet --json-object --json-schema --regex --grammar --choice$shared" ;;
-    'eval') echo "--help --config --print-config --adapter --data --set --limit --batch --raw --likelihood --output --show-failures --json --quiet$shared" ;;
-    'inspect') echo "--help --config --print-config --json$shared" ;;
-    'list') echo "--help --config --print-config --json" ;;
-    'quantize') echo "--help --config --print-config --out --type --overwrite --quiet --model --model-name --mask-token-id --lora --lora-merge" ;;
-    'tokenize') echo "--help --config --print-config --model --decode --no-special --special-in-content --chat --system --messages --tools --chat-template --chat-template-kwargs --no-generation-prompt --continue-final-message --text --ids --json" ;;
-    'bench') echo "--help --config --print-config --adapter --batch --requests --runs --prompts --raw --profile --json --quiet$shared" ;;
-    'bench engine') echo "--help --config --print-config --shape --batch --block --context --layers --passes --warm-up --operations --tokens-per-forward --json --svg --quiet --device --dtype --quantization --no-deterministic --threads --pin --kv-cache-dtype --kv-cache-layout --page-size --max-num-batched-tokens --enforce-eager" ;;
-    'bench ops') echo "--help --config --print-config --shape --operation --type --rows --context --isa --window --quick --json --threads --pin" ;;
-    'bench serve') echo "--help --config --print-config --url --api-key --served-model-name --endpoint --timeout --request-rate --concurrency --arrivals --requests --seconds --warm-up --runs --seed --prompts --prompt-words --max-tokens --stop --body --no-stream --slo-ttft --slo-tpot --report --csv --plot --quiet" ;;
-    'serve') echo "--help --config --print-config --host --port --uds --served-model-name --lora-dir --api-key --api-key-file --cors-allow-origin --allowed-hosts --root-path --max-queue --request-timeout --max-body-bytes --max-body-ratio --max-body-memory --max-bodies-memory --ignore-unknown-fields --max-connections --max-connections-per-peer --trusted-proxies --head-timeout --body-timeout --min-body-rate --write-timeout --keep-alive --shutdown-grace --no-access-log --log-format --log-level --otlp-traces --no-metrics --metrics-vllm-aliases --usage-extensions --no-page --tool-call-parser --reasoning-parser --snapshot-interval --snapshot-max-hz --result-ttl --result-max --state-dir --file-ttl --max-files --max-file-bytes --max-tenant-files --max-tenant-file-bytes --batch-concurrency --in-process --zmq-command-addr --zmq-event-addr --remote-workers --restart-backend --start-timeout --backend-timeout --heartbeat$shared" ;;
-    'worker') echo "--help --config --print-config --zmq-command-addr --zmq-event-addr --index --incarnation --parent --log-format --log-level$shared" ;;
-    'health') echo "--help --config --print-config --timeout --quiet" ;;
-    'help') echo "--help --config --print-config --format" ;;
+    'run') echo "--help --config --print-config --plugin --url --api-key --served-model-name --adapter --prompt --system --tools --chat-template-kwargs --raw --show-prompt --stop --json-object --json-schema --regex --grammar --choice --no-view --delay --json --step-map --profile --quiet$shared" ;;
+    'chat') echo "--help --config --print-config --plugin --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --no-history --json-object --json-schema --regex --grammar --choice --no-view --delay --quiet$shared" ;;
+    'generate') echo "--help --config --print-config --plugin --adapter --input --output --overwrite --raw --trace --step-map --timings --profile --progress-interval --quiet --json-object --json-schema --regex --grammar --choice$shared" ;;
+    'eval') echo "--help --config --print-config --plugin --adapter --data --set --limit --batch --raw --likelihood --output --show-failures --json --quiet$shared" ;;
+    'inspect') echo "--help --config --print-config --plugin --json$shared" ;;
+    'list') echo "--help --config --print-config --plugin --json" ;;
+    'quantize') echo "--help --config --print-config --plugin --out --type --overwrite --quiet --model --model-name --mask-token-id --lora --lora-merge" ;;
+    'tokenize') echo "--help --config --print-config --plugin --model --decode --no-special --special-in-content --chat --system --messages --tools --chat-template --chat-template-kwargs --no-generation-prompt --continue-final-message --text --ids --json" ;;
+    'bench') echo "--help --config --print-config --plugin --adapter --batch --requests --runs --prompts --raw --profile --json --quiet$shared" ;;
+    'bench engine') echo "--help --config --print-config --plugin --shape --batch --block --context --layers --passes --warm-up --operations --tokens-per-forward --json --svg --quiet --device --dtype --quantization --no-deterministic --threads --pin --kv-cache-dtype --kv-cache-layout --page-size --max-num-batched-tokens --enforce-eager" ;;
+    'bench ops') echo "--help --config --print-config --plugin --shape --operation --type --rows --context --isa --window --quick --json --threads --pin" ;;
+    'bench serve') echo "--help --config --print-config --plugin --url --api-key --served-model-name --endpoint --timeout --request-rate --concurrency --arrivals --requests --seconds --warm-up --runs --seed --prompts --prompt-words --max-tokens --stop --body --no-stream --slo-ttft --slo-tpot --report --csv --plot --quiet" ;;
+    'serve') echo "--help --config --print-config --plugin --host --port --uds --served-model-name --lora-dir --api-key --api-key-file --cors-allow-origin --allowed-hosts --root-path --max-queue --request-timeout --max-body-bytes --max-body-ratio --max-body-memory --max-bodies-memory --ignore-unknown-fields --max-connections --max-connections-per-peer --trusted-proxies --head-timeout --body-timeout --min-body-rate --write-timeout --keep-alive --shutdown-grace --no-access-log --log-format --log-level --otlp-traces --no-metrics --metrics-vllm-aliases --usage-extensions --no-page --tool-call-parser --reasoning-parser --snapshot-interval --snapshot-max-hz --result-ttl --result-max --state-dir --file-ttl --max-files --max-file-bytes --max-tenant-files --max-tenant-file-bytes --batch-concurrency --in-process --zmq-command-addr --zmq-event-addr --remote-workers --restart-backend --start-timeout --backend-timeout --heartbeat$shared" ;;
+    'worker') echo "--help --config --print-config --plugin --zmq-command-addr --zmq-event-addr --index --incarnation --parent --log-format --log-level$shared" ;;
+    'health') echo "--help --config --print-config --plugin --timeout --quiet" ;;
+    'check-plugin') echo "--help --config --print-config --plugin" ;;
+    'help') echo "--help --config --print-config --plugin --format" ;;
     esac
 }
 
@@ -305,6 +306,7 @@ _unmask_value() {
     *' --filling') reply='each best' ;;
     *' --logprobs') reply='' ;;
     *' --config' | *' -c') reply='FILE' ;;
+    *' --plugin') reply='' ;;
     *) return 1 ;;
     esac
 }
@@ -314,7 +316,8 @@ _unmask_words() {
     'inspect') echo 'DIR' ;;
     'list') echo 'all families strategies samplers retentions options backends commands endpoints fields foreign' ;;
     'bench') echo 'engine ops serve' ;;
-    'help') echo 'run chat generate eval inspect list quantize tokenize bench serve worker health help' ;;
+    'check-plugin') echo 'FILE' ;;
+    'help') echo 'run chat generate eval inspect list quantize tokenize bench serve worker health check-plugin help' ;;
     esac
 }
 

@@ -27,6 +27,7 @@ _unmask_commands() {
         'serve:serve a model over HTTP with OpenAI'\''s API'
         'worker:run an engine for a server on this or another host'
         'health:check the health of a server'
+        'check-plugin:test the samplers of a plugin'
         'help:print help for the program or a command'
     )
     local -a options=('--help:print help' '--version:print version and commit')
@@ -155,6 +156,7 @@ _unmask_specs() {
         '--config=[read options from this YAML file]:FILE:_files'
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--url=[URL of a running server, as in http\://127.0.0.1\:8000]:URL: '
         '--api-key=[API key of the server]:KEY: '
         '--served-model-name=[model of the server to use]:NAME: '
@@ -187,6 +189,7 @@ _unmask_specs() {
         '--config=[read options from this YAML file]:FILE:_files'
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--url=[URL of a running server, as in http\://127.0.0.1\:8000]:URL: '
         '--api-key=[API key of the server]:KEY: '
         '--served-model-name=[model of the server to use]:NAME: '
@@ -212,6 +215,7 @@ _unmask_specs() {
         '--config=[read options from this YAML file]:FILE:_files'
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--adapter=[adapter of --lora for requests that name none]:NAME: '
         '--input=[file of requests, one JSON object per line]:FILE:_files'
         '--output=[file for the results, in the order of the input]:FILE:_files'
@@ -238,6 +242,7 @@ _unmask_specs() {
         '--config=[read options from this YAML file]:FILE:_files'
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--adapter=[use this adapter of --lora]:NAME: '
         '--data=[file of questions, one {"id", "kind", "prompt", "answer"} per line]:FILE:_files'
         '--set=[ask eval-NAME.jsonl next to the model'\''s folder]:NAME: '
@@ -259,6 +264,7 @@ _unmask_specs() {
         '--config=[read options from this YAML file]:FILE:_files'
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--json[print a JSON object]'
         '*:folder:_unmask_models'
         ) ;;
@@ -268,6 +274,7 @@ _unmask_specs() {
         '--config=[read options from this YAML file]:FILE:_files'
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--json[print a JSON object with a list for each table]'
         '*:argument:(all families strategies samplers retentions options backends commands endpoints fields foreign)'
         ) ;;
@@ -277,6 +284,7 @@ _unmask_specs() {
         '--config=[read options from this YAML file]:FILE:_files'
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--out=[folder to write]:DIR:_unmask_models'
         '-o+[folder to write]:DIR:_unmask_models'
         '--type=[how matrices are stored\: as integers of 8 or 4 bits with a scale for each 32, or as bfloat16]:TYPE:(q8 q4 bf16)'
@@ -297,6 +305,7 @@ _unmask_specs() {
         '--config=[read options from this YAML file]:FILE:_files'
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--model=[folder with a tokenizer, name of a bundled model (tiny-block, tiny-full), or name of a model in the local Hugging Face cache (ORG/NAME)]:DIR:_unmask_models'
         '-m+[folder with a tokenizer, name of a bundled model (tiny-block, tiny-full), or name of a model in the local Hugging Face cache (ORG/NAME)]:DIR:_unmask_models'
         '--decode[convert token ids to text\: the arguments are ids]'
@@ -321,6 +330,7 @@ _unmask_specs() {
         '--config=[read options from this YAML file]:FILE:_files'
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--adapter=[use this adapter of --lora]:NAME: '
         '--batch=[batch sizes to measure\: numbers of requests that run at once]:N,N: '
         '--requests=[number of requests per run]:N: '
@@ -339,6 +349,7 @@ _unmask_specs() {
         '--config=[read options from this YAML file]:FILE:_files'
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--shape=[shapes to measure\: llada-8b, sdar-8b, sdar-1.7b, llada2-mini, dream-7b, llada-moe, diffusiongemma-26b, wedlm-8b, nemotron-8b, llada2.2-flash]:NAME,NAME: '
         '--batch=[numbers of requests that run at once]:N,N: '
         '--block=[tokens of the block that a request feeds in a pass]:N: '
@@ -372,6 +383,7 @@ _unmask_specs() {
         '--config=[read options from this YAML file]:FILE:_files'
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--shape=[shapes to measure\: llada-8b, sdar-8b, sdar-1.7b, llada2-mini, dream-7b, llada-moe]:NAME,NAME: '
         '--operation=[operations to measure\: linear, linear_gate, gate, norm, rope_kv, attention, moe, head]:NAME,NAME: '
         '--type=[types of the matrices\: float32, bfloat16, q8, q4]:TYPE,TYPE: '
@@ -392,6 +404,7 @@ _unmask_specs() {
         '--config=[read options from this YAML file]:FILE:_files'
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--url=[URL of a running server, as in http\://127.0.0.1\:8000]:URL: '
         '--api-key=[API key of the server]:KEY: '
         '--served-model-name=[model of the server to use]:NAME: '
@@ -427,6 +440,7 @@ _unmask_specs() {
         '--config=[read options from this YAML file]:FILE:_files'
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--host=[address to listen on]:ADDRESS: '
         '--port=[TCP port]:N: '
         '--uds=[path of a Unix socket to listen at in place of --host and --port]:PATH: '
@@ -490,6 +504,7 @@ _unmask_specs() {
         '--config=[read options from this YAML file]:FILE:_files'
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--zmq-command-addr=[address where the server sends commands (its --zmq-command-addr)\: tcp\://host\:port or ipc\://path]:ADDRESS: '
         '--zmq-event-addr=[address where the server receives events (its --zmq-event-addr)]:ADDRESS: '
         '--index=[number of this worker among the server'\''s workers, from 0]:N: '
@@ -505,10 +520,20 @@ _unmask_specs() {
         '--config=[read options from this YAML file]:FILE:_files'
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--timeout=[seconds in which the server must answer]:SECONDS: '
         '--quiet[print nothing if the server is healthy]'
         '-q[print nothing if the server is healthy]'
         '*:text: '
+        ) ;;
+    'check-plugin')
+        specs+=(
+        '--help[print help]'
+        '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
+        '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
+        '*:argument:(FILE)'
         ) ;;
     'help')
         specs+=(
@@ -516,8 +541,9 @@ _unmask_specs() {
         '--config=[read options from this YAML file]:FILE:_files'
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--format=[text, or everything as a manual page, a Markdown reference or a completion script for a shell]:FORMAT:(text man markdown bash zsh fish)'
-        '*:argument:(run chat generate eval inspect list quantize tokenize bench serve worker health help)'
+        '*:argument:(run chat generate eval inspect list quantize tokenize bench serve worker health check-plugin help)'
         ) ;;
     *) return 1 ;;
     esac

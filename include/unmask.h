@@ -99,6 +99,8 @@ typedef struct um_err {
  * A name in quotation marks before a colon is the strategy or the sampler that reads the field. "whole sequence" stands
  * for the strategies that denoise a canvas: all positions of the answer at once ("full", "prefix_cache", "dual_cache",
  * "sparse"). */
+#define UM_SAMPLER_PARAMS_MAX 32 /* parameters of all registered samplers (um_register_sampler) */
+
 typedef struct um_decoding {
     char strategy[24];         /* "auto", "multi_bd", "full" ...; see `unmask list strategies` */
     int32_t block_size;        /* tokens of a block; 0 = the model's */
@@ -156,6 +158,7 @@ typedef struct um_decoding {
                                     checkpoint's */
     float confidence_threshold;  /* "renoising": mean entropy below which a canvas may end early; NAN = the
                                     checkpoint's */
+    float registered[UM_SAMPLER_PARAMS_MAX]; /* parameters of registered samplers; set them by name */
 } um_decoding;
 
 enum { UM_CONFIDENCE_PROBABILITY, UM_CONFIDENCE_MARGIN, UM_CONFIDENCE_ENTROPY };
@@ -425,7 +428,8 @@ UM_API void um_free(void *p);
 
 /* Why an answer ended. NONE: it has not ended. STEPS: a whole-sequence strategy has filled its canvas, or the gap
  * before a suffix is filled. NO_PREDICTION: the logits of a position are NaN, because the weights are broken.
- * CONSTRAINT: the constraint needs more states than there is memory for; the answer is incomplete. */
+ * CONSTRAINT: the constraint needs more states than there is memory for; the answer is incomplete. SAMPLER: a
+ * registered sampler has failed; the answer is incomplete. */
 #define UM_FINISH_MAP(X)                                                                                               \
     X(UM_FINISH_NONE, "none")                                                                                          \
     X(UM_FINISH_EOS, "eos_token_generated")                                                                            \
@@ -438,7 +442,8 @@ UM_API void um_free(void *p);
     X(UM_FINISH_STEPS, "completed")                                                                                    \
     X(UM_FINISH_NO_PREDICTION, "no_prediction")                                                                        \
     X(UM_FINISH_ABORTED, "aborted")                                                                                    \
-    X(UM_FINISH_CONSTRAINT, "constraint_too_large")
+    X(UM_FINISH_CONSTRAINT, "constraint_too_large")                                                                    \
+    X(UM_FINISH_SAMPLER, "sampler_failed")
 
 typedef enum um_finish {
 #define UM_X(name, text) name,
@@ -623,6 +628,85 @@ typedef struct um_request {
      * may be a special token; the text of the answer then has it with keep_special only. */
     const char *reasoning_begin, *reasoning_end;
 } um_request;
+
+/* ---- Registered samplers ----------------------------------------------------------------------------------------- */
+
+/* A sampler decides which predictions of a pass become tokens. A program can register its own before it makes an engine
+ * or sets options. From then on the sampler and its parameters have names like the built-in ones. docs/extending.md
+ * lists the rules that a sampler must keep, and `unmask check-plugin` tests them. */
+
+#define UM_SAMPLER_VERSION 1
+
+/* A parameter of a sampler. Its name must not be that of an option. Values are numbers in [min, max]. */
+typedef struct um_sampler_param {
+    const char *name, *help; /* help: one sentence without a full stop */
+    float min, max, usual;   /* usual: the default */
+} um_sampler_param;
+
+/* What a sampler reads in addition to ids and probabilities. */
+enum {
+    UM_READ_MARGIN = 1, /* um_sampler_batch.margin */
+    UM_READ_ENTROPY = 2 /* um_sampler_batch.entropy */
+};
+
+/* All blocks that use a sampler in one step. The masks of a block are its candidates. Those of all blocks stand one
+ * after the other in the arrays [n]. Probabilities are those after temperature and filters. */
+typedef struct um_sampler_batch {
+    size_t size;              /* sizeof(um_sampler_batch) */
+    int32_t n_blocks, n;      /* blocks; candidates of all blocks */
+    const int32_t *first;     /* [n_blocks + 1] the candidates of block b are [first[b], first[b + 1]) */
+    const int32_t *block;     /* [n] block of the candidate */
+    const int32_t *position;  /* [n] in prompt and answer, ascending within a block */
+    const int32_t *id;        /* [n] the token that the candidate may get: the likeliest, or a sampled one */
+    const float *probability; /* [n] of id */
+    const float *margin;      /* [n] probability of the likeliest token minus that of the second; NULL: not read */
+    const float *entropy;     /* [n] in nats; NULL: not read */
+    const um_logprob *top;    /* [n, n_top] likeliest tokens before temperature and filters; id -1: unused entry */
+    int32_t n_top;
+    const int32_t *length;  /* [n_blocks] positions of the block */
+    const int32_t *pass;    /* [n_blocks] number of the block's pass, from 1 */
+    const bool *forced;     /* [n_blocks] the block must get a token: if the sampler accepts none, it gets the most
+                               probable one */
+    const int64_t *request; /* [n_blocks] number of the request */
+    const int32_t *answer;  /* [n_blocks] number of its answer */
+    const int64_t *seed;    /* [n_blocks] seed of the answer */
+    const float *param;     /* [n_blocks, n_params] parameters of the request */
+    int32_t n_params;
+    void *const *memory; /* [n_blocks] memory of the block, zeroed when the block starts; NULL: the sampler has none */
+    bool *accept;        /* [n] the sampler sets it for the candidates that get their token; false at first */
+    bool *failed;        /* [n_blocks] the sampler sets it to end the answer with UM_FINISH_SAMPLER; false at first */
+} um_sampler_batch;
+
+/* A sampler. `accept` is called once in each step, on the thread that steps the engine, for all blocks that use the
+ * sampler. The engines of a router call it in turn. */
+typedef struct um_sampler_def {
+    int32_t version;                /* UM_SAMPLER_VERSION */
+    const char *name;               /* letters, digits and '_'; not the name of another sampler */
+    const char *summary;            /* one sentence without a full stop */
+    const char *source;             /* where the rule comes from; may be NULL */
+    const um_sampler_param *params; /* [n_params] */
+    int32_t n_params;
+    uint32_t reads; /* UM_READ_* */
+    int32_t n_top;  /* likeliest tokens of each candidate, 0..64 */
+    size_t memory;  /* bytes of memory of a block, at most 1 MiB */
+    void (*accept)(void *arg, const um_sampler_batch *batch);
+    void *arg; /* passed to accept */
+} um_sampler_def;
+
+/* Registers a sampler for the whole process. The definition is copied; what `arg` points to must live as long as the
+ * process. Must be called before other threads use the library. Errors: UM_EINVAL for a bad or taken name or a bad
+ * range; UM_ELIMIT when all samplers together have more than UM_SAMPLER_PARAMS_MAX parameters; UM_EUNSUPPORTED for
+ * another version. */
+UM_API um_status um_register_sampler(const um_sampler_def *def, um_err *err);
+/* Loads a shared library and registers its samplers: the array `const um_sampler_def *const um_plugin_samplers[]`,
+ * which ends with NULL. The library stays loaded. Errors: those of um_register_sampler; UM_ENOENT when the file can't
+ * be loaded; UM_EINVAL when it has no such array. */
+UM_API um_status um_load_plugin(const char *path, um_err *err);
+
+/* Tests a sampler on made-up blocks: it decides the same each time, whatever other blocks are in the batch and wherever
+ * they stand; a block that must get a token gets one; it changes nothing but accept, failed and memory; it fails on no
+ * block. Need not be registered. Errors: UM_EINVAL with the rule that it breaks, and those of um_register_sampler. */
+UM_API um_status um_check_sampler(const um_sampler_def *def, um_err *err);
 
 /* ---- Engine ------------------------------------------------------------------------------------------------------ */
 

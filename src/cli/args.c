@@ -79,6 +79,9 @@ static const um_option common_rows[] = {
      "read options from this YAML file"},
     {"print_config", NULL, UM_OPT_BOOL, M(print_config), 0, 0, NULL, "false", NULL, NULL, "Configuration",
      "print all options as a YAML file, with the source of each value, and exit"},
+    {"plugin", NULL, UM_OPT_STR, M(plugin), 0, 0, NULL, NULL, NULL, "FILE,...", "Configuration",
+     "load samplers from these shared libraries, before any other option is read; a configuration file can't name "
+     "them"},
 };
 
 _Static_assert(UM_COMMAND_SETS_MAX >= UM_OPTION_SETS_MAX + 2, "room for the command's own rows and the common ones");

@@ -31,7 +31,11 @@ typedef struct um_command {
 extern const um_command *const um_commands[]; /* NULL ends the list */
 extern const um_command um_cmd_run, um_cmd_chat, um_cmd_generate, um_cmd_eval, um_cmd_inspect, um_cmd_list,
     um_cmd_quantize, um_cmd_bench, um_cmd_bench_engine, um_cmd_bench_ops, um_cmd_bench_serve, um_cmd_tokenize,
-    um_cmd_serve, um_cmd_worker, um_cmd_health, um_cmd_help;
+    um_cmd_serve, um_cmd_worker, um_cmd_health, um_cmd_check_plugin, um_cmd_help;
+
+/* ---- plugin.c ---- */
+/* Loads the plugins of --plugin, else those of the variable UNMASK_PLUGIN. */
+um_status um_cli_load_plugins(int argc, char **argv, um_err *err);
 
 /* ---- foreign.c: options of other engines, accepted by every command with engine options ---- */
 /* Returns the option that other programs call `name` (peer_names.c), or NULL. It starts with "no_" when the option must
@@ -74,6 +78,7 @@ typedef struct um_command_options {
     struct um_common {
         const char *config;
         bool print_config;
+        const char *plugin;
     } common;
 } um_command_options;
 void um_command_options_init(um_command_options *o, const um_command *self);

@@ -78,7 +78,7 @@ void um_completion_put_value(um_buf *out, const um_option *row) {
     else if (um_streq(row->name, "decoding_strategy"))
         for (const um_strategy *const *s = um_strategies; *s; s++) um_buf_printf(out, " %s", (*s)->name);
     else if (um_streq(row->name, "sampler"))
-        for (const um_sampler *const *s = um_samplers; *s; s++) um_buf_printf(out, " %s", (*s)->name);
+        for (size_t i = 0; um_sampler_at(i); i++) um_buf_printf(out, " %s", um_sampler_at(i)->name);
     else if (um_streq(row->name, "retention"))
         for (const um_retention *const *s = um_retentions; *s; s++) um_buf_printf(out, " %s", (*s)->name);
     else if (um_streq(row->name, "model_name"))

@@ -121,15 +121,16 @@ static const char *schedule_name(um_schedule s) {
 }
 
 static void put_samplers(um_printer *s) {
-    for (const um_sampler *const *t = um_samplers; *t; t++) {
-        um_printer_item(s, (*t)->name, (*t)->summary);
-        um_printer_words(s, "aliases", (*t)->aliases, ',');
-        put_families_of(s, "default_of", (*t)->name, has_sampler);
-        um_printer_str(s, "schedule", schedule_name((*t)->schedule));
-        um_printer_bool(s, "edits", (*t)->edits);
-        um_printer_bool(s, "needs_blocks", (*t)->block_only);
-        um_printer_str(s, "source", (*t)->source);
-        put_params(s, (*t)->params);
+    const um_sampler *t;
+    for (size_t i = 0; (t = um_sampler_at(i)); i++) {
+        um_printer_item(s, t->name, t->summary);
+        um_printer_words(s, "aliases", t->aliases, ',');
+        put_families_of(s, "default_of", t->name, has_sampler);
+        um_printer_str(s, "schedule", schedule_name(t->schedule));
+        um_printer_bool(s, "edits", t->edits);
+        um_printer_bool(s, "needs_blocks", t->block_only);
+        um_printer_str(s, "source", t->source);
+        put_params(s, t->params);
         um_printer_item_end(s);
     }
 }
@@ -163,7 +164,7 @@ static void put_commands(um_printer *s) {
     for (const um_command *const *c = um_commands; *c; c++) {
         um_printer_item(s, (*c)->name, (*c)->summary);
         um_printer_str(s, "usage", (*c)->usage);
-        if ((*c)->n_options) put_options(s, "options", (*c)->options, (*c)->n_options);
+        if ((*c)->n_options || s->json) put_options(s, "options", (*c)->options, (*c)->n_options);
         um_printer_item_end(s);
     }
 }

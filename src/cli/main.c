@@ -38,6 +38,11 @@ static int dispatch(int argc, char **argv) {
     return c ? c->run(c, argc - used, argv + used) : um_cli_unknown_command(name);
 }
 
+static int fail_plugin(const um_err *err) {
+    fprintf(stderr, "unmask: plugin: %s\n", err->msg);
+    return UM_EXIT_USAGE;
+}
+
 /* Returns whether standard output is a pipe whose reader has closed it. */
 static bool reader_is_gone(void) {
     struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
@@ -59,7 +64,8 @@ int main(int argc, char **argv) {
     if (argc > 0) um_cli_set_program(argv[0]);
     setlocale(LC_CTYPE, ""); /* character encoding only: numbers keep the decimal point */
     signal(SIGPIPE, SIG_IGN);
-    int status = dispatch(argc, argv);
+    um_err err;
+    int status = um_cli_load_plugins(argc, argv, &err) ? fail_plugin(&err) : dispatch(argc, argv);
     um_cli_echo(true);
     return close_stdout(status);
 }

@@ -74,7 +74,7 @@ static um_finish finish_of(const char *word) {
                  {"error", UM_FINISH_NO_PREDICTION}};
     for (size_t i = 0; i < UM_LEN(words); i++)
         if (um_streq(word, words[i].word)) return words[i].is;
-    for (int f = UM_FINISH_NONE; f <= UM_FINISH_CONSTRAINT; f++)
+    for (int f = UM_FINISH_NONE; f <= UM_FINISH_SAMPLER; f++)
         if (um_streq(word, um_finish_name((um_finish)f))) return (um_finish)f;
     return UM_FINISH_STEPS;
 }

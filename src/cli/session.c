@@ -260,6 +260,7 @@ const char *um_cli_failure_of(um_finish finish) {
         return "the model predicts no token, because its logits are not numbers; see --check-weights";
     if (finish == UM_FINISH_CONSTRAINT)
         return "the constraint needs more memory or time than a constraint may take, so the answer is incomplete";
+    if (finish == UM_FINISH_SAMPLER) return "the sampler of a plugin has failed, so the answer is incomplete";
     return NULL;
 }
 

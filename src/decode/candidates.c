@@ -17,6 +17,12 @@ void um_candidates_init(um_candidates *v, um_req *r, int32_t len, int32_t n_bloc
                          .score = UM_NEW_ARRAY(float, n),
                          .n_blocks = n_blocks,
                          .memory_bytes = s->memory ? s->memory(r, len) : 0};
+    v->block_len = len;
+    if (s->def) {
+        v->call = r->call = UM_NEW_ARRAY(um_sampler_call, (size_t)n_blocks);
+        v->call_position = UM_NEW_ARRAY(int32_t, um_mul((size_t)n_blocks, n));
+        v->call_accept = UM_NEW_ARRAY(bool, um_mul((size_t)n_blocks, n));
+    }
     if (v->memory_bytes) v->memory = UM_NEW_ARRAY(unsigned char, um_mul((size_t)n_blocks, v->memory_bytes));
     r->n_top_asked = UM_MAX(r->n_top, s->n_top ? s->n_top(r) : 0);
     if (!r->fills_best) return;
@@ -25,7 +31,8 @@ void um_candidates_init(um_candidates *v, um_req *r, int32_t len, int32_t n_bloc
 }
 
 void um_candidates_deinit(um_candidates *v) {
-    void *array[] = {v->decision.at, v->decision.id, v->position, v->token, v->score, v->memory};
+    void *array[] = {v->decision.at, v->decision.id, v->position,      v->token,      v->score,
+                     v->memory,      v->call,        v->call_position, v->call_accept};
     for (size_t i = 0; i < UM_LEN(array); i++) um_free(array[i]);
     um_best_filling_free(v->filling);
 }
@@ -98,8 +105,26 @@ void um_candidates_find(um_candidates *v, const um_req *r, const um_block *b, in
     um_candidates_set_step(v, r, b->count);
 }
 
+/* Notes the candidates of a block, whose first row will be `row`, for a registered sampler. */
+static void add_call(const um_candidates *v, um_req *r, int32_t row) {
+    const um_sampler_input *c = &v->input;
+    const size_t at = (size_t)r->n_calls * (size_t)v->block_len;
+    if (c->n == 0) return;
+    assert(r->n_calls < v->n_blocks);
+    r->call[r->n_calls++] = (um_sampler_call){.row = row,
+                                              .n = c->n,
+                                              .length = c->block_len,
+                                              .pass = c->count + 1,
+                                              .forced = c->forced,
+                                              .position = v->call_position + at,
+                                              .accept = v->call_accept + at,
+                                              .memory = c->memory};
+    memcpy(v->call_position + at, c->position, (size_t)c->n * sizeof *c->position);
+}
+
 void um_candidates_add_rows(const um_candidates *v, um_req *r, um_pass *pass, int32_t first) {
     const um_sampler_input *c = &v->input;
+    if (r->sampler->def) add_call(v, r, pass->n_rows);
     for (int32_t i = 0; i < c->n + v->n_filled; i++) {
         int32_t src = v->position[i] - r->traits->shift - first;
         um_row *row = um_pass_row(pass, r, src < 0 ? -1 - r->saved : src, v->position[i], c->count);
@@ -116,12 +141,25 @@ void um_candidates_add_rows(const um_candidates *v, um_req *r, um_pass *pass, in
 
 /* ---- Apply ------------------------------------------------------------------------------------------------------- */
 
-um_decision *um_candidates_decide(um_candidates *v, const um_req *r, const um_answer *answer) {
+/* Takes the decision of a registered sampler about the next block of the pass. */
+static void take_decision(um_candidates *v, um_req *r) {
+    const um_sampler_input *c = &v->input;
+    if (c->n == 0) return;
+    assert(r->n_calls_taken < r->n_calls);
+    const um_sampler_call *call = &r->call[r->n_calls_taken++];
+    assert(call->n == c->n && call->position[0] == c->position[0]);
+    r->sampler_failed |= call->failed;
+    for (int32_t i = 0; i < c->n && !call->failed; i++)
+        if (call->accept[i]) um_decide(&v->decision, c, i);
+}
+
+um_decision *um_candidates_decide(um_candidates *v, um_req *r, const um_answer *answer) {
     if (v->filling && answer && v->input.n)
         answer = um_best_filling_find(v->filling, r, &v->input, v->n_filled, answer);
     v->input.answer = answer;
     v->decision = (um_decision){.at = v->decision.at, .id = v->decision.id};
-    r->sampler->accept(&v->input, &v->decision);
+    if (r->sampler->def) take_decision(v, r);
+    else r->sampler->accept(&v->input, &v->decision);
     return &v->decision;
 }
 

@@ -22,6 +22,10 @@ typedef struct um_candidates {
     int32_t *position, *token; /* [block length] */
     float *score;              /* [block length] scratch of the sampler */
     um_best_filling *filling;  /* NULL: the sampler sees each row's own choice */
+    um_sampler_call *call;     /* [n_blocks] the blocks of a pass, for a registered sampler; NULL: it is built in */
+    int32_t *call_position;    /* [n_blocks, block length] */
+    bool *call_accept;         /* [n_blocks, block length] */
+    int32_t block_len;         /* longest block */
     int32_t n_blocks;          /* largest number of blocks in flight; each has its own memory */
     size_t memory_bytes;       /* size of the sampler's memory for one block; 0: the sampler has none */
     unsigned char *memory;     /* [n_blocks, memory_bytes] block b uses entry b.id % n_blocks */
@@ -47,8 +51,9 @@ void um_candidates_set_step(um_candidates *v, const um_req *r, int32_t step);
 /* Appends the rows of the candidates, then those of the filled positions. `first` is the position of the first token
  * that the pass feeds. In families that shift, the saved hidden row predicts that position. */
 void um_candidates_add_rows(const um_candidates *v, um_req *r, um_pass *pass, int32_t first);
-/* Lets the sampler decide from the answers to those rows, which may be NULL if the sampler is_independent. */
-um_decision *um_candidates_decide(um_candidates *v, const um_req *r, const um_answer *answer);
+/* Lets the sampler decide from the answers to those rows, which may be NULL if the sampler is_independent. A registered
+ * sampler has decided before: its decision is taken. */
+um_decision *um_candidates_decide(um_candidates *v, um_req *r, const um_answer *answer);
 /* Writes the tokens that the sampler decided, and turns positions back into masks where the decision or
  * remask_threshold says so. Updates b->n_masks, b->count and b->post_edit_steps. */
 void um_candidates_commit(um_candidates *v, um_req *r, um_block *b);

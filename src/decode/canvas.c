@@ -165,7 +165,7 @@ void um_canvas_feed(um_req *r, um_pass *pass, um_pass_kind kind, int32_t start, 
 }
 
 /* Skips the steps that commit no token. The model's predictions have no influence on which steps these are. */
-static void skip_empty_steps(um_canvas *c, const um_req *r) {
+static void skip_empty_steps(um_canvas *c, um_req *r) {
     um_candidates *v = &c->candidates;
     const bool draws = r->sampler->is_independent;
     while (draws ? um_candidates_decide(v, r, NULL)->n == 0 : v->input.keep == 0)

@@ -74,6 +74,17 @@ typedef struct um_draws {
     void *arg;
 } um_draws;
 
+/* A block that waits for the decision of its registered sampler: its candidates in the pass that has been planned. */
+typedef struct um_sampler_call {
+    int32_t row, n;       /* rows [row, row + n) of the request */
+    int32_t length, pass; /* positions of the block; number of its pass, from 1 */
+    bool forced;
+    bool failed;       /* decided: the sampler has failed */
+    int32_t *position; /* [n] */
+    bool *accept;      /* [n] decided: the candidate gets its token */
+    void *memory;
+} um_sampler_call;
+
 /* ---- Request ----------------------------------------------------------------------------------------------------- */
 
 struct um_req {
@@ -130,6 +141,11 @@ struct um_req {
      * (prefix found, table forked) and clears it when it takes the pages away. The strategy advances it. */
     int32_t stored;
     int32_t storing; /* end of the planned partial pass (um_pass_store); 0: the pass is not partial */
+
+    /* Blocks of the planned pass that wait for a registered sampler. The strategy takes them in order. */
+    um_sampler_call *call;
+    int32_t n_calls, n_calls_taken;
+    bool sampler_failed;
 
     /* counters */
     int32_t nfe, n_new;     /* passes; tokens written in the last pass */
@@ -423,8 +439,18 @@ struct um_sampler {
     int32_t (*edit)(const um_sampler_input *c, int32_t i, um_edit *out);
     /* Fills in the decision, which is empty at first. Writes nothing else but c->score and c->memory. */
     void (*accept)(const um_sampler_input *c, um_decision *d);
+    /* A registered sampler decides about all blocks of a step at once (sampler_batch.c) and has no `accept`. NULL: the
+     * sampler is built in. */
+    const um_sampler_def *def;
+    int32_t first_param; /* index of its first parameter in um_decoding.registered */
 };
-extern const um_sampler *const um_samplers[]; /* ends with NULL */
+extern const um_sampler *const um_samplers[]; /* the built-in ones; ends with NULL */
+/* Returns sampler i, the built-in ones first, then the registered ones; NULL: there are no more. */
+const um_sampler *um_sampler_at(size_t i);
+/* Checks a definition for itself: version, names, numbers. */
+um_status um_sampler_def_check(const um_sampler_def *def, um_err *err);
+/* The option rows of the registered samplers. */
+um_params um_registered_params(void);
 /* Finds a sampler by name or alias. The message of UM_EINVAL lists the names. */
 um_status um_sampler_find(const um_sampler **out, const char *name, um_err *err);
 

@@ -44,7 +44,7 @@ void um_decode_put_names(const char *option, um_buf *names, um_buf *aliases) {
     if (um_streq(option, "decoding_strategy"))
         for (const um_strategy *const *s = um_strategies; *s; s++) put_row(&to, (*s)->name, (*s)->aliases);
     if (um_streq(option, "sampler"))
-        for (const um_sampler *const *s = um_samplers; *s; s++) put_row(&to, (*s)->name, (*s)->aliases);
+        for (size_t i = 0; um_sampler_at(i); i++) put_row(&to, um_sampler_at(i)->name, um_sampler_at(i)->aliases);
     if (um_streq(option, "retention"))
         for (const um_retention *const *s = um_retentions; *s; s++) put_row(&to, (*s)->name, (*s)->aliases);
 }
@@ -70,9 +70,10 @@ bool um_params_have(const um_params *params, const char *option) {
 um_status um_sampler_find(const um_sampler **out, const char *name, um_err *err) {
     um_buf names = {0};
     *out = NULL;
-    for (const um_sampler *const *s = um_samplers; *s; s++) {
-        if (is_called((*s)->name, (*s)->aliases, name)) *out = *s;
-        add_name(&names, (*s)->name);
+    const um_sampler *s;
+    for (size_t i = 0; (s = um_sampler_at(i)); i++) {
+        if (is_called(s->name, s->aliases, name)) *out = s;
+        add_name(&names, s->name);
     }
     if (!*out) return fail_unknown("sampler", "sampler", name, &names, err);
     um_buf_free(&names);

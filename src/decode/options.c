@@ -79,6 +79,8 @@ size_t um_decode_option_sets(um_option_set *sets, um_decoding *d, um_sampling_pa
     sets[n++] = (um_option_set){um_decoding_options, um_n_decoding_options, d};
     for (const um_strategy *const *p = um_strategies; *p; p++) n = add_params(sets, n, (*p)->params, d);
     for (const um_sampler *const *p = um_samplers; *p; p++) n = add_params(sets, n, (*p)->params, d);
+    const um_params registered = um_registered_params();
+    if (registered.n) sets[n++] = (um_option_set){registered.rows, registered.n, d};
     sets[n++] = (um_option_set){um_sampling_options, um_n_sampling_options, s};
     return n;
 }

@@ -132,6 +132,10 @@ static int32_t run_limit(const um_req *r) {
 
 void um_req_check_stop(um_req *r) {
     r->nfe++;
+    if (r->sampler_failed) {
+        um_req_finish(r, UM_FINISH_SAMPLER);
+        return;
+    }
     int32_t end = UM_MIN(UM_MIN(r->limit, r->settled), r->cap - r->n_suffix);
     for (; r->filled < end && !um_req_masked(r, r->filled); r->filled++) {
         int32_t pos = r->filled;

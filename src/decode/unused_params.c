@@ -13,10 +13,11 @@ static void put_kind(um_buf *out, int n, const char *one, const char *several, c
 void um_params_put_readers(const char *option, um_buf *out) {
     um_buf strategies = {0}, samplers = {0};
     int n = 0, m = 0;
-    for (const um_strategy *const *s = um_strategies; *s; s++)
-        if (um_params_have((*s)->params, option)) um_buf_printf(&strategies, "%s%s", n++ ? ", " : "", (*s)->name);
-    for (const um_sampler *const *s = um_samplers; *s; s++)
-        if (um_params_have((*s)->params, option)) um_buf_printf(&samplers, "%s%s", m++ ? ", " : "", (*s)->name);
+    for (const um_strategy *const *k = um_strategies; *k; k++)
+        if (um_params_have((*k)->params, option)) um_buf_printf(&strategies, "%s%s", n++ ? ", " : "", (*k)->name);
+    const um_sampler *s;
+    for (size_t i = 0; (s = um_sampler_at(i)); i++)
+        if (um_params_have(s->params, option)) um_buf_printf(&samplers, "%s%s", m++ ? ", " : "", s->name);
     put_kind(out, n, "strategy", "strategies", &strategies);
     put_kind(out, m, "sampler", "samplers", &samplers);
     um_buf_free(&strategies);

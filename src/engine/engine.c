@@ -150,6 +150,7 @@ static um_status allocate(um_engine *e, um_err *err) {
         if (st) return st;
         e->stats.workspace_bytes += want[i].bytes;
     }
+    e->registered = um_sampler_space_new(m->n_rows);
     while (e->n_free_saved < e->n_places) {
         e->free_saved[e->n_free_saved] = e->n_places - 1 - e->n_free_saved;
         e->n_free_saved++;
@@ -329,6 +330,7 @@ void um_engine_free(um_engine *e) {
     um_free(e->span);
     um_free(e->save);
     um_free(e->answer);
+    um_sampler_space_free(e->registered);
     um_free(e->running);
     um_free(e->free_saved);
     um_free(e);
@@ -378,12 +380,30 @@ static void publish(um_engine *e, um_sequence *j) {
     drop_behind_window(e, j);
 }
 
-static void apply(um_engine *e, um_sequence *j) {
-    um_req *q = &j->req;
+static void set_tops(um_engine *e, const um_sequence *j) {
     for (int32_t i = 0; i < j->n_planned_rows; i++) {
         const um_row *row = &e->space.row[j->first_row + i];
         e->answer[j->first_row + i].top = row->n_top ? row->top : NULL;
     }
+}
+
+/* Lets the registered samplers decide, each about all its blocks of the step. */
+static void decide_registered(um_engine *e) {
+    const um_sampler *s;
+    for (size_t i = 0; e->registered && (s = um_sampler_at(i)); i++) {
+        if (!s->def) continue;
+        um_sampler_space_begin(e->registered, s);
+        for (int32_t k = 0; k < e->n_running; k++) {
+            um_sequence *j = e->running[k];
+            if (j->in_pass && j->req.sampler == s && is_answered(e, j))
+                um_sampler_space_add(e->registered, &j->req, j->id, j->index, e->answer + j->first_row);
+        }
+        um_sampler_space_run(e->registered);
+    }
+}
+
+static void apply(um_engine *e, um_sequence *j) {
+    um_req *q = &j->req;
     if (is_answered(e, j)) {
         q->strategy->apply(q, e->answer + j->first_row);
         publish(e, j);
@@ -421,6 +441,9 @@ static void finish_ended(um_engine *e) {
 }
 
 static void apply_all(um_engine *e) {
+    for (int32_t i = 0; i < e->n_running; i++)
+        if (e->running[i]->in_pass) set_tops(e, e->running[i]);
+    decide_registered(e);
     for (int32_t i = 0; i < e->n_running; i++) {
         um_sequence *j = e->running[i];
         if (!j->in_pass) continue;

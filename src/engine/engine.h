@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "decode/decode.h"
+#include "decode/sampler_batch.h"
 #include "engine/options.h"
 #include "engine/queue.h"
 #include "engine/replica.h"
@@ -120,6 +121,7 @@ struct um_engine {
     um_span *span;                        /* [capacity.n_seg] */
     int32_t (*save)[2];                   /* [capacity.n_seg] */
     um_answer *answer;                    /* [T] */
+    um_sampler_space *registered;         /* batches of registered samplers; NULL: there are no such samplers */
     um_trace_space trace;
     um_block_view view[UM_BUFFER_MAX]; /* blocks of a snapshot */
     double step_start, step_span;      /* when the current step began; its span in the profile */

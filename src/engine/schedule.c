@@ -189,6 +189,7 @@ static void plan_pass(um_engine *e, um_sequence *j) {
                    .first_scratch = e->capacity.first_scratch + all->n_scratch,
                    .budget = e->capacity.n_tokens - all->n_tokens};
     set_page_tables(j);
+    j->req.n_calls = j->req.n_calls_taken = 0;
     j->req.strategy->plan(&j->req, &own);
     assert(own.n_seg > 0 && own.n_tokens <= own.budget && (!own.partial || own.n_rows == 0));
     j->in_pass = true;

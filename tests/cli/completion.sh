@@ -63,11 +63,11 @@ scripts_have_every_option_of_every_command_once() {
     awk '/^_unmask_shared/ { name = "*" }
         /^    .*\)( _unmask_shared)?$/ { name = $0; sub(/^    ./, "", name); sub(/.\).*/, "", name) }
         /^ *.--/ && name { flag = $0; sub(/^ *.--(no-)?/, "", flag); sub(/[^a-z0-9-].*/, "", flag)
-            print name ":" flag }' completion/unmask.zsh | grep -v ':help$\|:config$\|:print-config$' | sort > "$work/zsh"
+            print name ":" flag }' completion/unmask.zsh | grep -v ':help$\|:config$\|:plugin$\|:print-config$' | sort > "$work/zsh"
     diff /dev/null <(comm -23 "$work/options" "$work/zsh")
     diff /dev/null <(uniq -d "$work/zsh")
     sed -nE "s/.*__unmask_is ([^']*)'( -s .)? -l (no-)?([^ ]+) .*/\1:\4/p" completion/unmask.fish |
-        awk -F '"' '{ print (NF > 3 ? "*" : $2) $NF }' | grep -v '^:\|:config$\|:print-config$' | sort > "$work/fish"
+        awk -F '"' '{ print (NF > 3 ? "*" : $2) $NF }' | grep -v '^:\|:config$\|:plugin$\|:print-config$' | sort > "$work/fish"
     diff "$work/zsh" "$work/fish"
 }
 

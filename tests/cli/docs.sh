@@ -11,7 +11,7 @@ complete_words() {
     _unmask
     printf '%s\n' "${COMPREPLY[@]}" | sort | paste -sd' '
 }
-names_in() { "$UNMASK" list "$1" | sed -nE 's/^  ([a-z0-9_]+) .*/\1/p'; }
+names_in() { "$UNMASK" list "$1" | sed -nE 's/^  ([a-z0-9_-]+) .*/\1/p'; }
 
 claims_begin
 
@@ -53,7 +53,7 @@ overview_fits_a_terminal() {
     try --help
     [ "$rc" = 0 ]
     [ -z "$(sed -n '/^Examples/,/^$/d; p' "$work/out" | awk 'length > 80')" ]
-    [ "$(grep -cE '^  [a-z]+( [a-z]+)?  +[a-z]' "$work/out")" = "$(names_in commands | wc -l)" ]
+    [ "$(grep -cE '^  [a-z-]+( [a-z]+)?  +[a-z]' "$work/out")" = "$(names_in commands | wc -l)" ]
 }
 help_knows_names_of_two_words() {
     try help bench serve bench
@@ -69,7 +69,7 @@ help_knows_names_of_two_words() {
 completes_options_of_the_command_alone() {
     [ "$(complete_words run --max-n)" = '--max-nfe --max-num-batched-tokens --max-num-reqs' ]
     [ "$(complete_words run --no-v)" = --no-view ]
-    [ "$(complete_words list --)" = '--config --help --json --print-config' ]
+    [ "$(complete_words list --)" = '--config --help --json --plugin --print-config' ]
 }
 completes_values() {
     [ "$(complete_words run --device '')" = 'cpu cuda cuda:N ref' ]
@@ -99,10 +99,11 @@ examples_of_the_manual_are_answered() {
     local command n=0
     mkdir "$work/bin" "$work/folder"
     ln -s "$(realpath "$UNMASK")" "$work/bin/unmask"
-    ln -s "$PWD/models" "$PWD/examples" "$work/folder"
+    ln -s "$PWD/models" "$PWD/examples" "$PWD/include" "$work/folder"
+    mkdir "$work/folder/build"
     # One command per line. Leaves out commands that start or need a server, show a manual or change the shell.
     sed -n '/^\.SH EXAMPLES/,$p' docs/unmask.1 | sed 's/\\-/-/g; s/\\e/\\/g; s/\\&//g' |
-        grep -E '^ *(unmask [^s]|unmask serve .*--print-config|echo |printf )' |
+        grep -E '^ *(unmask [^s]|unmask serve .*--print-config|echo |printf |cc )' |
         grep -vE 'unmask (worker|health)|--url|man -l' > "$work/examples"
     while read -r command; do
         echo "---- $command"
@@ -116,7 +117,7 @@ examples_of_the_manual_are_answered() {
             *'unmask run '*) echo "its answer is unknown"; return 1 ;;
             *'2 + 3'*'unmask generate'*) grep -q '"2 + 3 = 5\."' "$work/out" ;;
             *'unmask generate'*) [ "$(jq -r 'select(.text != "").id' "$work/folder/results.jsonl" | wc -l)" = 5 ] ;;
-            *'> options.md' | *'> _unmask' | *'> unmask.fish' | 'unmask chat'*) ;;
+            *'> options.md' | *'> _unmask' | *'> unmask.fish' | 'unmask chat'* | 'cc '*) ;;
             *) [ -s "$work/out" ] ;;
         esac
     done < "$work/examples"
@@ -132,7 +133,7 @@ every_block_of_commands_is_run_by_a_test() {
                     grep -qF " $p " <<< "$run" || { echo "$p:$line: no test runs it"; return 1; } ;;
                 console) grep -qF " $p " <<< " ${pages_with_console[*]} " || { echo "$p:$line: console"; return 1; } ;;
                 text | c | json | yaml) ;;
-                python) [ "$p" = docs/clients.md ] || { echo "$p:$line: no test runs it"; return 1; } ;;
+                python) grep -qxE 'docs/(clients|python)\.md' <<< "$p" || { echo "$p:$line: no test runs it"; return 1; } ;;
                 *) echo "$p:$line: unknown mark \"$mark\""; return 1 ;;
             esac
         done < "$work/fences"

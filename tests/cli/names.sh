@@ -35,7 +35,7 @@ file_of() {
 claims_begin
 
 code_blocks_of_extending_md_are_the_files() {
-    for f in examples/extending/*.c; do
+    for f in examples/extending/*.c examples/plugins/*.c; do
         awk -v link="[$f](../$f)" '$0 == link { here = 1; next } here && /^```c$/ { on = 1; next }
                                    on && /^```$/ { exit } on' docs/extending.md | diff - "$f"
     done
@@ -77,7 +77,7 @@ the_catalogue_is_complete() {
     done
 }
 every_option_exists() {
-    options=help$'\n'$("$UNMASK" list options | sed -nE 's/^  ([a-z0-9_]+) .*/\1/p')
+    options=help$'\n'plugin$'\n'$("$UNMASK" list options | sed -nE 's/^  ([a-z0-9_]+) .*/\1/p')
     for o in $(quoted | grep -oE '^--[a-z0-9-]+' | sort -u); do
         o=${o#--}
         grep -qx "${o//-/_}" <<< "$options" || { echo "there is no option --$o"; return 1; }

@@ -23,7 +23,7 @@ from .tokenizer import Tokenizer
 
 EVENTS = {"text": lib.UM_EVENT_TEXT, "snapshots": lib.UM_EVENT_SNAPSHOT, "traces": lib.UM_EVENT_TRACE}
 _FINISH_REASONS = {
-    reason: text(lib.um_finish_name(reason)) for reason in range(lib.UM_FINISH_NONE, lib.UM_FINISH_CONSTRAINT + 1)
+    reason: text(lib.um_finish_name(reason)) for reason in range(lib.UM_FINISH_NONE, lib.UM_FINISH_SAMPLER + 1)
 }
 
 

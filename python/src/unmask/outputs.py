@@ -13,7 +13,7 @@ __all__ = ["RequestOutput", "CompletionOutput", "Logprob", "RequestMetrics", "Sn
 
 # As in the APIs of the server: um_finish_reason in src/server/generate/choice.c.
 _LENGTH = ("max_new_tokens_reached", "max_model_len_reached", "max_nfe_reached")
-_ERROR = ("no_prediction", "constraint_too_large")
+_ERROR = ("no_prediction", "constraint_too_large", "sampler_failed")
 
 
 def short_reason(reason: str) -> str:

@@ -242,6 +242,12 @@ static void plan_chunk(um_req *r, um_blocks *s, um_pass *pass) {
     um_pass_store(pass, r, chunk);
 }
 
+/* Tells whether block i may be forced to accept a token: its predecessor is semi-complete. Blocks before the buffer are
+ * stored. */
+static bool may_be_forced(const um_req *r, const um_buffer *b, int32_t i) {
+    return i == 0 || r->traits->always_forced || um_block_progress(&b->block[i - 1]) >= r->how.semi_complete_threshold;
+}
+
 void um_blocks_plan(um_req *r, um_pass *pass) {
     um_blocks *s = (um_blocks *)r->state;
     um_buffer *b = &s->buffer;
@@ -263,6 +269,7 @@ void um_blocks_plan(um_req *r, um_pass *pass) {
     um_req_prepare_rows(r, stored_end, um_buffer_end(b));
     for (int32_t i = active; i < b->run; i++) {
         um_candidates_find(&s->candidates, r, &b->block[i], block_end(r, &b->block[i]));
+        s->candidates.input.forced = may_be_forced(r, b, i);
         um_candidates_add_rows(&s->candidates, r, pass, first);
     }
 }
@@ -270,12 +277,12 @@ void um_blocks_plan(um_req *r, um_pass *pass) {
 /* ---- Apply ------------------------------------------------------------------------------------------------------- */
 
 /* Lets the sampler decide one ACTIVE block, writes the tokens, and returns the number of answers that the block used.
- * `previous_semi_complete`: its predecessor was semi-complete before this pass. */
-static int32_t decide(um_req *r, um_blocks *s, um_block *b, const um_answer *answer, bool previous_semi_complete) {
+ * `forced`: the block may be forced to accept a token. */
+static int32_t decide(um_req *r, um_blocks *s, um_block *b, const um_answer *answer, bool forced) {
     um_candidates *v = &s->candidates;
     um_candidates_find(v, r, b, block_end(r, b));
     if (v->input.n == 0 && !r->sampler->edits) return 0;
-    v->input.forced = previous_semi_complete || r->traits->always_forced;
+    v->input.forced = forced;
     const um_decision *d = um_candidates_decide(v, r, answer);
     um_candidates_commit(v, r, b);
     if (s->rules->decided) s->rules->decided(r, s, &v->input);
@@ -288,13 +295,12 @@ static int32_t decide(um_req *r, um_blocks *s, um_block *b, const um_answer *ans
 
 static void decide_all(um_req *r, um_blocks *s, const um_answer *answer) {
     um_buffer *b = &s->buffer;
-    bool previous_semi_complete = true; /* blocks before the buffer are stored */
+    bool forced = may_be_forced(r, b, 0);
     for (int32_t i = 0; i < b->run; i++) {
-        um_block *k = &b->block[i];
         /* The decisions of a pass depend on the blocks as they were before it. */
-        bool semi_complete = um_block_progress(k) >= r->how.semi_complete_threshold;
-        if (k->status == UM_BLOCK_ACTIVE) answer += decide(r, s, k, answer, previous_semi_complete);
-        previous_semi_complete = semi_complete;
+        const bool next_forced = may_be_forced(r, b, i + 1);
+        if (b->block[i].status == UM_BLOCK_ACTIVE) answer += decide(r, s, &b->block[i], answer, forced);
+        forced = next_forced;
     }
 }
 

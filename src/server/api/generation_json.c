@@ -86,7 +86,8 @@ void um_put_extras(um_generation *g, um_choice *c, um_jw *w) {
 void um_put_stream_extras(um_generation *g, um_choice *c, um_jw *w) {
     const um_body *b = um_generation_body(g);
     const um_msg_finish *m = &c->result;
-    if (m->finish == UM_FINISH_REPETITION || m->finish == UM_FINISH_MAX_NFE || m->finish == UM_FINISH_CONSTRAINT) {
+    if (m->finish == UM_FINISH_REPETITION || m->finish == UM_FINISH_MAX_NFE || m->finish == UM_FINISH_CONSTRAINT ||
+        m->finish == UM_FINISH_SAMPLER) {
         um_jw_put_cstr(w, "completion_reason", um_finish_name((um_finish)m->finish));
     }
     if (b->return_step_map) um_jw_put_ints(w, "step_map", m->pass, m->n_ids);

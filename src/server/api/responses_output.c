@@ -409,6 +409,7 @@ static void put_usage(const output *o, um_jw *w) {
 static const char *failure_of(const um_choice *c) {
     if (c->result.finish == UM_FINISH_CONSTRAINT)
         return "the constraint needs more memory or time than a constraint may take, so the answer is incomplete";
+    if (c->result.finish == UM_FINISH_SAMPLER) return "the sampler has failed, so the answer is incomplete";
     return "the model predicts no token";
 }
 

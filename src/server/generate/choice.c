@@ -122,7 +122,8 @@ const char *um_finish_reason(const um_msg_finish *m) {
     case UM_FINISH_MAX_LEN:
     case UM_FINISH_MAX_NFE: return "length";
     case UM_FINISH_NO_PREDICTION:
-    case UM_FINISH_CONSTRAINT: return "error";
+    case UM_FINISH_CONSTRAINT:
+    case UM_FINISH_SAMPLER: return "error";
     case UM_FINISH_ABORTED: return "abort";
     default: return "stop";
     }

@@ -188,8 +188,8 @@ static um_status check_text(const um_msg *m, um_err *err) {
 
 static um_status check_finish(const um_msg *m, um_err *err) {
     const um_msg_finish *f = &m->finish;
-    if (f->finish < UM_FINISH_NONE || f->finish > UM_FINISH_CONSTRAINT)
-        return um_fail(err, UM_EPARSE, "finish is %d, expected 0..%d", f->finish, UM_FINISH_CONSTRAINT);
+    if (f->finish < UM_FINISH_NONE || f->finish > UM_FINISH_SAMPLER)
+        return um_fail(err, UM_EPARSE, "finish is %d, expected 0..%d", f->finish, UM_FINISH_SAMPLER);
     um_status st = check_ends(f->text_end, f->n_ids, err);
     return st ? st : check_logprobs(f->n_ids, f->n_logprob, f->n_likeliest, f->n_likeliest_all, err);
 }

@@ -116,13 +116,19 @@ static int memory_file(um_str content) {
     return fd;
 }
 
-/* Returns the environment without UNMASK_* variables; um_free. */
+/* Returns whether a worker gets the variable: not the options of the server, which it gets in its configuration, but
+ * the plugins, which are loaded before that is read. */
+static bool is_for_workers(const char *variable) {
+    return strncmp(variable, "UNMASK_", 7) != 0 || strncmp(variable, "UNMASK_PLUGIN=", 14) == 0;
+}
+
+/* Returns the environment of a worker; um_free. */
 static char **environment(void) {
     size_t n = 0, k = 0;
     while (environ[n]) n++;
     char **env = UM_NEW_ARRAY(char *, n + 1);
     for (size_t i = 0; i < n; i++)
-        if (strncmp(environ[i], "UNMASK_", 7) != 0) env[k++] = environ[i];
+        if (is_for_workers(environ[i])) env[k++] = environ[i];
     return env;
 }
 
