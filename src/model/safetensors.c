@@ -198,6 +198,19 @@ static um_status check_length(const uint8_t *data, size_t n, const char *path, s
     return UM_OK;
 }
 
+/* Reports a header that is no JSON or has a key twice. A key ends where the parser has stopped, so its name can be
+ * shown.
+ */
+static um_status fail_header(const char *text, size_t n, const json_error_t *je, const char *path, um_err *err) {
+    const size_t end = je->position > 0 ? UM_MIN((size_t)je->position, n) : 0;
+    size_t first = end > 0 ? end - 1 : 0;
+    if (json_error_code(je) != json_error_duplicate_key || !end || text[first] != '"')
+        return um_fail(err, UM_EPARSE, "%s: header: %s (line %d, column %d)", path, je->text, je->line, je->column);
+    while (first > 0 && text[first - 1] != '"') first--;
+    return um_fail(err, UM_EPARSE, "%s: header: duplicate key \"%.*s\" (line %d, column %d)", path,
+                   (int)UM_MIN(end - 1 - first, (size_t)128), text + first, je->line, je->column);
+}
+
 um_status um_safetensors_parse(um_store *s, const uint8_t *data, size_t n, const char *path, json_t **metadata,
                                um_err *err) {
     size_t header_n = 0;
@@ -208,7 +221,7 @@ um_status um_safetensors_parse(um_store *s, const uint8_t *data, size_t n, const
     json_error_t je;
     /* A duplicate key is a duplicate tensor. um_json_parse would accept it, so it is not used here. */
     json_t *root = json_loadb((const char *)data + 8, header_n, JSON_REJECT_DUPLICATES, &je);
-    if (!root) return um_fail(err, UM_EPARSE, "%s: header: %s (line %d, column %d)", path, je.text, je.line, je.column);
+    if (!root) return fail_header((const char *)data + 8, header_n, &je, path, err);
     header h = {path, data + 8 + header_n, n - 8 - header_n};
     if (json_is_object(root)) st = read_entries(s, root, &h, err);
     else st = um_fail(err, UM_EPARSE, "%s: the header must be a JSON object", path);

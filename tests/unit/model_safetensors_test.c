@@ -190,7 +190,7 @@ static void rejects_a_tensor_named_twice(void **state) {
     (void)state;
     rejects("{'a':{'dtype':'F32','shape':[4],'data_offsets':[0,16]},"
             "'a':{'dtype':'F32','shape':[4],'data_offsets':[16,32]}}",
-            UM_EPARSE, "duplicate");
+            UM_EPARSE, "duplicate key \"a\"");
 }
 
 /* ---- Folders ----------------------------------------------------------------------------------------------------- */
