@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 
+#include "model/config.h"
 #include "model/gguf_model.h"
 
 bool um_checkpoint_is_gguf(const char *path) { return um_file_exists(path); }
@@ -70,9 +71,10 @@ um_status um_checkpoint_chat(um_chat **out, const char *path, const um_tok *t, c
 /* ---- Weights ----------------------------------------------------------------------------------------------------- */
 
 um_status um_checkpoint_weights(um_store **out, const char *path, const um_family *f, um_err *err) {
-    if (!um_checkpoint_is_gguf(path)) return um_store_open(out, path, err);
-    um_store *s = um_store_new();
-    um_status st = um_gguf_store(s, path, f, err);
+    const bool is_file = um_checkpoint_is_gguf(path);
+    um_store *s = is_file ? um_store_new() : NULL;
+    um_status st = is_file ? um_gguf_store(s, path, f, err) : um_store_open(&s, path, err);
+    if (!st) st = um_store_join_aliases(s, f, err);
     if (st) {
         um_store_close(s);
         s = NULL;

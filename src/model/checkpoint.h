@@ -18,8 +18,9 @@ um_status um_checkpoint_tok(um_tok **out, const char *path, um_err *err);
 /* Does the work of um_chat_open. */
 um_status um_checkpoint_chat(um_chat **out, const char *path, const um_tok *t, const char *given, const char *builtin,
                              um_err *err);
-/* Opens the weights of a model of the family f, which um_arch_load has found. *out is released with um_store_close.
- * Errors: those of um_store_open and um_gguf_open. */
+/* Opens the weights of a model of the family f, which um_arch_load has found. Tensors have the names of the family,
+ * also where the files have a second name (um_family.alias). *out is released with um_store_close. Errors: those of
+ * um_store_open and um_gguf_open. */
 um_status um_checkpoint_weights(um_store **out, const char *path, const um_family *f, um_err *err);
 /* Appends the texts of the tokenizer.json and the tokenizer_config.json that say the same as a GGUF file. NULL leaves
  * out the first one. */

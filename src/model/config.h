@@ -102,10 +102,16 @@ um_status um_arch_config_ids(um_arch *a, const struct json_t *config, const char
 um_status um_arch_read_ids(um_arch *a, const struct json_t *config, const char *where, const um_arch_source *from,
                            um_err *err);
 
-/* ---- Weights (apply_tensors.c, tensors.c, load.c) ---- */
+/* ---- Weights (aliases.c, apply_tensors.c, tensors.c, load.c) ---- */
 
 /* Returns f or its twin: the family that the tensors in s belong to. */
 const um_family *um_family_by_tensors(const um_family *f, const um_store *s);
+/* Renames the tensors of s that are stored below the second name of a family's part, um_family.alias, only. Errors:
+ * those of um_store_sort. */
+um_status um_store_join_aliases(um_store *s, const um_family *f, um_err *err);
+/* Compares the tensors of s that are stored below both names. used [count of s] says which tensors the model reads; it
+ * gets the copies. Reads all data of both. Errors: UM_EMODEL, which names both tensors, when they differ. */
+um_status um_store_check_aliases(const um_store *s, const um_family *f, bool *used, um_err *err);
 /* Corrects the optional parts of `a` (norms of queries and keys, biases, a separate head) by the tensors that s holds.
  * When config.json states something else, the tensors win, and a warning that begins with `where` is logged. */
 void um_arch_apply_tensors(um_arch *a, const um_store *s, const char *where);

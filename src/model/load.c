@@ -293,6 +293,7 @@ static um_status check_model(struct um_model *m, const um_store *s, bool to_load
     if (!st) st = check_adapters(&l, err);
     m->stored_bytes = l.bytes;
     m->file_bytes = l.stored;
+    if (!st && to_load) st = um_store_check_aliases(s, m->arch.family, l.used, err);
     if (!st && to_load) warn_unused(&l);
     um_buf_free(&l.leaves);
     um_free(l.used);

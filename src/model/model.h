@@ -177,6 +177,7 @@ struct um_family {
     const um_family *twin;
     bool stores_qk_norm;
     const um_known_token *tokens; /* tokens of the releases' tokenizer, or NULL */
+    const char *alias, *alias_of; /* a tensor may have the first prefix in place of the second one; or NULL */
     const char *ignored;          /* "a.|b.": prefixes of tensors that unmask has no use for; or NULL */
     const char *ignored_part;     /* what they belong to, for a message */
     int32_t tokenizer_size;       /* number of ids of the releases' tokenizer; a smaller tokenizer is not compared with
