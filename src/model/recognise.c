@@ -16,6 +16,13 @@ static const char autoregressive[] = "Llama|Qwen2|Qwen3|Mistral|Mixtral|Gemma|GP
                                      "Bloom|OPT|Cohere|InternLM|Baichuan|ChatGLM|Glm|Granite|Starcoder|StableLm|"
                                      "Mamba|Ministral|SmolLM|Yi|Bamba|Nemotron|Exaone|Kimi|MiniCPM|Ernie|Hunyuan";
 
+/* Models whose config.json leaves out something that unmask must know. A word stands for all names that start with it.
+ */
+static const char conversions[] = "A2D";
+static const char conversions_why[] = "config.json does not say whether its attention is full or block-causal; for a "
+                                      "conversion of Qwen3 that was trained "
+                                      "with blocks use --model-name sdar and --block-size";
+
 /* ---- Words in lists ---------------------------------------------------------------------------------------------- */
 
 /* Returns whether the list "a|b|c" contains `word` or, with `prefix`, a word that `word` starts with. Ignores case. */
@@ -101,6 +108,7 @@ static um_status by_override(const um_family **out, const char **rule, const cha
 static um_status refuse_unknown(const char *where, const char *architecture, const char *model_type, um_err *err) {
     const char *what = *architecture ? "architecture" : "model_type", *name = *architecture ? architecture : model_type;
     if (um_is_autoregressive(name)) return refuse(err, where, what, name, "an autoregressive model");
+    if (in_list(conversions, name, true)) return refuse(err, where, what, name, conversions_why);
     return refuse(err, where, what, *name ? name : "(none given)", "not known");
 }
 

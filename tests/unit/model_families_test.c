@@ -75,6 +75,24 @@ static void autoregressive_models_are_refused_by_name(void **state) {
     refuses("{'architectures':['LlamaForCausalLM'],'model_type':'sdar'}", NULL, "an autoregressive model");
 }
 
+static void conversions_that_leave_attention_open_are_refused(void **state) {
+    (void)state;
+    static const char *const names[][2] = {
+        {"'architectures':['A2DQwen3LMHeadModel'],'model_type':'a2d-qwen3'", "architecture A2DQwen3LMHeadModel"},
+        {"'architectures':['A2DQwen2LMHeadModel'],'model_type':'a2d-qwen2'", "architecture A2DQwen2LMHeadModel"},
+        {"'architectures':['A2DLlamaLMHeadModel'],'model_type':'a2d-llama'", "architecture A2DLlamaLMHeadModel"},
+        {"'model_type':'a2d-qwen3'", "model_type a2d-qwen3"},
+    };
+    for (size_t i = 0; i < UM_LEN(names); i++) {
+        char text[160];
+        snprintf(text, sizeof text, "{%s}", names[i][0]);
+        refuses(text, NULL, names[i][1]);
+        refuses(text, NULL, "does not say whether its attention is full or block-causal");
+        refuses(text, NULL, "--model-name sdar");
+    }
+    finds("{'architectures':['A2DQwen3LMHeadModel'],'model_type':'a2d-qwen3'}", "sdar", "sdar", "named by the user");
+}
+
 static void experts_tell_families_of_one_model_type_apart(void **state) {
     (void)state;
     finds("{'model_type':'llada','num_experts':64}", NULL, "llada_moe", "model_type");
@@ -434,6 +452,7 @@ int main(void) {
         cmocka_unit_test(model_type_decides_without_architecture),
         cmocka_unit_test(stable_diffcoder_is_no_llama),
         cmocka_unit_test(autoregressive_models_are_refused_by_name),
+        cmocka_unit_test(conversions_that_leave_attention_open_are_refused),
         cmocka_unit_test(experts_tell_families_of_one_model_type_apart),
         cmocka_unit_test(norms_tell_families_of_one_architecture_apart),
         cmocka_unit_test(experts_under_a_dense_name_are_refused),
