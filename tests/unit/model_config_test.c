@@ -107,6 +107,29 @@ static void rope_theta_may_sit_in_rope_parameters(void **state) {
     }
 }
 
+static void stretched_llada_is_refused(void **state) {
+    (void)state;
+    static const char *const forms[][2] = {
+        {"rope_scaling", "{'type':'yarn','factor':4}"},
+        {"rope_parameters", "{'rope_type':'dynamic','factor':4}"},
+        {"yarn", "true"},
+        {"yarn_factor", "8"},
+        {"use_yarn", "true"},
+        {"ntk_alpha", "4.0"},
+        {"rope_ntk_factor", "{'factor':4}"},
+        {"rope_interpolation", "2"},
+    };
+    for (size_t i = 0; i < UM_LEN(forms); i++) {
+        refuses(llada, forms[i][0], forms[i][1], UM_EUNSUPPORTED, NULL);
+        refuses(llada, forms[i][0], forms[i][1], UM_EUNSUPPORTED, "unscaled ones only");
+    }
+    accepts(llada, "rope_full_precision", "true");
+    accepts(llada, "rope_scaling", "null");
+    accepts(llada, "yarn", "false");
+    accepts(llada, "yarn", "null");
+    assert_true(accepts(llada, "rope_theta", "8e6").rope_theta == 8e6);
+}
+
 static void what_is_not_computed_is_refused(void **state) {
     (void)state;
     refuses(sdar, "rope_scaling", "{'type':'yarn','factor':4}", UM_EUNSUPPORTED, "yarn");
@@ -284,6 +307,7 @@ int main(void) {
         cmocka_unit_test(numbers_out_of_range_are_refused),
         cmocka_unit_test(head_dim_wins_when_stated),
         cmocka_unit_test(rope_theta_may_sit_in_rope_parameters),
+        cmocka_unit_test(stretched_llada_is_refused),
         cmocka_unit_test(what_is_not_computed_is_refused),
         cmocka_unit_test(llada_fills_in_what_its_own_rules_say),
         cmocka_unit_test(projections_may_be_clamped),

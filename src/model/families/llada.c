@@ -43,6 +43,31 @@ static um_status refuse_variants(const json_t *config, const char *where, um_err
     return s;
 }
 
+/* Returns whether the word begins one of the words of the key, which are separated by "_". */
+static bool has_word(const char *key, const char *word) {
+    for (const char *p = key; p; p = strchr(p, '_'), p = p ? p + 1 : NULL)
+        if (!strncmp(p, word, strlen(word))) return true;
+    return false;
+}
+
+/* Refuses switches of rotary embeddings that no release has. Fine-tuned models with longer contexts have names of their
+ * own for the numbers of a stretch, and without them the answers would be wrong. */
+static um_status refuse_stretches(const json_t *config, const char *where, um_err *err) {
+    static const char *const known[] = {"rope", "rope_theta", "rope_full_precision", "rope_scaling", "rope_parameters"};
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)config, key, v) {
+        bool is_known = json_is_null(v) || json_is_false(v);
+        for (size_t i = 0; i < UM_LEN(known) && !is_known; i++) is_known = !strcmp(key, known[i]);
+        if (is_known || !(has_word(key, "rope") || has_word(key, "yarn") || has_word(key, "ntk"))) continue;
+        return um_fail(
+            err, UM_EUNSUPPORTED,
+            "%s: \"%s\" asks for other rotary embeddings; for this family unmask supports unscaled ones only", where,
+            key);
+    }
+    return UM_OK;
+}
+
 static um_status read_heads(um_arch *a, const json_t *config, const char *where, um_err *err) {
     bool one = false;
     um_status s = um_hf_need_int(config, "n_heads", where, 1, UM_HF_HEADS_MAX, &a->n_heads, err);
@@ -96,6 +121,7 @@ static um_status read_switches(um_arch *a, const json_t *config, const char *whe
 
 static um_status configure(um_arch *a, const json_t *config, const char *where, um_err *err) {
     um_status s = refuse_variants(config, where, err);
+    if (!s) s = refuse_stretches(config, where, err);
     if (!s) s = read_sizes(a, config, where, err);
     if (!s) s = read_heads(a, config, where, err);
     if (!s) s = read_ff(a, config, where, err);
