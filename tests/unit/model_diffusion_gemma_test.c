@@ -82,7 +82,8 @@ static void the_last_layer_is_full(void **state) {
 
 static void bad_files_are_refused(void **state) {
     (void)state;
-    refuses_text("per_layer_config", "{'2':{'head_dim':32}}", UM_EMODEL, "mixes two formats");
+    refuses_text("per_layer_config", "{'2':{'head_dim':32}}", UM_EMODEL, "\"global_head_dim\"");
+    refuses_text("per_layer_config", "{'2':{'head_dim':32}}", UM_EMODEL, "mixes two formats: remove");
     refuses_text("sliding_window", "257", UM_EMODEL, "max_position_embeddings");
     refuses_text("sliding_window", "0", UM_EPARSE, NULL);
     refuses_text("sliding_window", NULL, UM_EMODEL, NULL);
@@ -100,6 +101,7 @@ static void bad_files_are_refused(void **state) {
                  "{'sliding_attention':{'rope_type':'yarn','rope_theta':1.0},'full_attention':{'rope_theta':1.0}}",
                  UM_EUNSUPPORTED, "yarn");
     refuses(base, "canvas_length", "0", UM_EPARSE, NULL);
+    refuses(base, "canvas_length", "257", UM_EPARSE, NULL);
     refuses(base, "canvas_length", NULL, UM_EMODEL, NULL);
     refuses(base, "tie_word_embeddings", "false", UM_EUNSUPPORTED, NULL);
     refuses(base, "text_config", NULL, UM_EMODEL, NULL);

@@ -195,8 +195,9 @@ static um_status read_heads(um_arch *a, um_arch_kind *full, const json_t *t, con
     for (size_t i = 0; i < UM_LEN(old); i++)
         if (um_hf_has(t, old[i]))
             return um_fail(err, UM_EMODEL,
-                           "%s: both \"per_layer_config\" and \"%s\" are there; the file mixes two formats", where,
-                           old[i]);
+                           "%s: both \"per_layer_config\" and \"%s\" are there; the file mixes two formats: remove the "
+                           "one that does not fit the tensors",
+                           where, old[i]);
     return read_layers(a, full, layers, where, err);
 }
 
