@@ -42,14 +42,16 @@ static void linear_row_is_the_same_alone_and_in_a_batch(void **state) {
 
 static void check_head(const world *w, const world *ref) {
     (void)ref;
-    enum { N = 110 };
-    head_case c = new_head(UM_BF16, 1024, 1001, 320, N);
+    enum { N = 110, H = 320 };
+    head_case c = new_head(UM_BF16, 1024, 1001, H, N);
+    for (int32_t i = 0; i < N; i += 3) c.row[i].blend = 1 + i;
     um_weight *m = make_weight(w, &c.tensor, 1);
     head_result all = run_head(w, &c, m, 0, N);
     for (int32_t i = 0; i < N; i++) {
         head_result alone = run_head(w, &c, m, i, 1);
         same_bits(w, "head: one row alone", &all.answer[i], alone.answer, sizeof(um_answer));
         same_bits(w, "head: likeliest ids of one row alone", all.top[i], alone.top, sizeof(top_list));
+        same_bits(w, "head: blend of one row alone", all.blend + i * H, alone.blend + i * H, H * sizeof(float));
         free_result(&alone);
     }
     w->ops->weight_free(w->dev, m);

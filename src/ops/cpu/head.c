@@ -5,7 +5,8 @@
  * a filter, whose likeliest ids are wanted, or from which a blend is made. A group has at most UM_WHOLE_ROWS such rows.
  *
  * A blend is a sum over the whole vocabulary. A task computes some of its columns for all rows of a group, so the
- * embedding is read once for the group. Sums of ids at a distance of UM_BLEND_LANES are added in the end. */
+ * embedding is read once for the group. Without tiles, sums of ids at a distance of UM_BLEND_LANES are added in the
+ * end. */
 #include <math.h>
 
 #include "ops/cpu/dev.h"
@@ -110,7 +111,10 @@ static bool needs_whole(const um_row *r) { return um_has_filter(&r->how) || r->n
 
 /* ---- Blends ---- */
 
-enum { BLEND_COLUMNS = 32, BLEND_PANELS = 64 }; /* columns of a task; panels that stay in the cache */
+/* Columns of a task, without and with tiles; panels that stay in the cache. */
+enum { BLEND_COLUMNS = 32, BLEND_WIDE = 128, BLEND_PANELS = 64 };
+_Static_assert(UM_TILE_ROWS *BLEND_WIDE <= UM_HEAD_ROWS * UM_HEAD_TILE && (int)UM_WHOLE_ROWS <= (int)UM_TILE_ROWS,
+               "the sums of a task of tiles fit, too");
 _Static_assert(UM_WHOLE_ROWS *BLEND_COLUMNS *UM_BLEND_LANES <= UM_HEAD_ROWS * UM_HEAD_TILE,
                "the sums of a task fit into the logits of a tile");
 _Static_assert(BLEND_COLUMNS % UM_QUANT_GROUP == 0, "a task has whole groups of quantised embeddings");
@@ -123,6 +127,7 @@ typedef struct blend_job {
     const float *weight[UM_WHOLE_ROWS]; /* [n] weights of all ids */
     float *to[UM_WHOLE_ROWS];           /* [n] the blends */
     int n, n_panels;
+    int n_columns;        /* of a task: BLEND_WIDE for tiles */
     const int32_t *panel; /* [n_panels] ascending */
 } blend_job;
 
@@ -175,6 +180,23 @@ static void blend_dense(const blend_job *b, int32_t first, int32_t n, float *sum
         }
 }
 
+/* Does the same with tiles. Their cost does not depend on the number of rows, but they are used for few rows too, so
+ * that a row has the same bits in every group. */
+static void blend_tiles(const blend_job *b, int32_t first, int32_t n, float *sums) {
+    const um_weight *w = b->head->a->embed;
+    const um_blend all = {.first = (const char *)w->panel + um_panel_at(w->type, 0, (size_t)first) * sizeof(uint16_t),
+                          .stride = w->panel_bytes,
+                          .panel = b->panel,
+                          .n_panels = b->n_panels,
+                          .weight = b->weight,
+                          .n_rows = b->n,
+                          .n_columns = n,
+                          .sums = sums};
+    memset(sums, 0, (size_t)(UM_TILE_ROWS * n) * sizeof *sums);
+    b->head->dev->k->blend_matrix(&all);
+    for (int row = 0; row < b->n; row++) memcpy(b->to[row] + first, sums + row * n, (size_t)n * sizeof *sums);
+}
+
 /* Does the same from quantised embeddings. */
 static void blend_quantized(const blend_job *b, int32_t first, int32_t n) {
     const um_weight *w = b->head->a->embed;
@@ -197,8 +219,9 @@ static void blend_quantized(const blend_job *b, int32_t first, int32_t n) {
 static void blend_task(void *arg, int task, int thread) {
     const blend_job *b = (const blend_job *)arg;
     const um_head *a = b->head->a;
-    const int32_t H = a->embed->in, first = task * BLEND_COLUMNS, n = UM_MIN(BLEND_COLUMNS, H - first);
+    const int32_t H = a->embed->in, first = task * b->n_columns, n = UM_MIN(b->n_columns, H - first);
     if (um_is_quantized(a->embed->type)) blend_quantized(b, first, n);
+    else if (b->n_columns == BLEND_WIDE) blend_tiles(b, first, n, b->head->dev->thread[thread].z);
     else blend_dense(b, first, n, b->head->dev->thread[thread].z);
     for (int row = 0; row < b->n; row++)
         for (int32_t i = 0; i < n; i++) b->to[row][first + i] *= a->embed_scale;
@@ -228,7 +251,10 @@ static void blend_group(head_job *j) {
     const double since = a->profile ? um_profile_enter(a->profile) : 0;
     um_cpu_run(j->dev, weigh_task, j, j->n, 20.0 * b.n * a->vocab);
     find_panels(&b);
-    um_cpu_run(j->dev, blend_task, &b, UM_CEIL_DIV(a->embed->in, BLEND_COLUMNS),
+    const bool has_tiles = j->dev->k->blend_matrix && a->embed->type == UM_BF16 && j->dev->config.dtype == UM_BF16 &&
+                           a->embed->in % UM_PANEL == 0;
+    b.n_columns = has_tiles ? BLEND_WIDE : BLEND_COLUMNS;
+    um_cpu_run(j->dev, blend_task, &b, UM_CEIL_DIV(a->embed->in, b.n_columns),
                (double)b.n * b.n_panels * UM_PANEL * a->embed->in);
     if (a->profile) um_profile_leave(a->profile, since, "blend", b.n);
 }

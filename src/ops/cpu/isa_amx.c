@@ -203,6 +203,8 @@ KERNEL void quant_tiles_begin(void) {
 
 #include "ops/cpu/amx_quant.inc"
 
+#include "ops/cpu/amx_blend.inc"
+
 const um_kernels um_kernels_amx = {.name = "amx_bf16",
                                    COMMON_KERNELS,
                                    .matrix = multiply,
@@ -210,6 +212,7 @@ const um_kernels um_kernels_amx = {.name = "amx_bf16",
                                    .pack_matrix = pack_tiles,
                                    .matrix_begin = tiles_begin,
                                    .matrix_end = tiles_end,
+                                   .blend_matrix = blend_matrix,
                                    .matrix_q8 = multiply_q8,
                                    .matrix_q4 = multiply_q4};
 #endif

@@ -160,6 +160,10 @@ typedef struct um_kernels {
     /* Add a part of the blends of embeddings, whose panels hold bf16 pairs or fp32 numbers (um_panel_at). */
     void (*blend_pairs)(const um_blend *b);
     void (*blend_f32)(const um_blend *b);
+    /* The same from bf16 panels for weights that are bf16 numbers: sums[row][k] += sum over p and i. sums is
+     * [UM_TILE_ROWS, n_columns], with junk below the last row; n_columns is a multiple of UM_PANEL. NULL: there is
+     * none. */
+    void (*blend_matrix)(const um_blend *b);
 
     /* y[i] += scale * acc[i]. */
     void (*add_scaled)(const float *acc, float scale, int n, float *y);
