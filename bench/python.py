@@ -60,6 +60,21 @@ async def event_rate(llm, prompts, params):
     return sum(counts) / (time.perf_counter() - start)
 
 
+@unmask.sampler(params={"python_threshold": unmask.SamplerParam(0.9)})
+def python_confidence(batch):
+    """The sampler confidence in Python."""
+    return batch.probability > batch.per_candidate(batch.param("python_threshold"))
+
+
+def decision_time(llm, prompts, sampler):
+    """Returns the microseconds of a step in which the answers of a pass are applied."""
+    params = unmask.SamplingParams(max_tokens=TOKENS, ignore_eos=True, sampler=sampler)
+    before = llm.stats()
+    llm.generate(prompts, params, use_tqdm=False)
+    after = llm.stats()
+    return 1e6 * (after["apply_seconds"] - before["apply_seconds"]) / (after["steps"] - before["steps"])
+
+
 def small_model(folder):
     """Writes the configuration of a model with one small layer, and the tokenizer of tiny-block."""
     source = pathlib.Path("models/tiny-block")
@@ -88,7 +103,10 @@ def main():
         results = pathlib.Path(folder) / "results.jsonl"
         program, package = [], []
         with unmask.LLM("tiny-block", max_num_reqs=32) as llm:
+            decision = {name: [] for name in ("confidence", "python_confidence")}
             for _ in range(RUNS):
+                for name, times in decision.items():
+                    times.append(decision_time(llm, prompts, name))
                 program.append(program_rate(sys.argv[1], requests, results))
                 package.append(package_rate(llm, prompts, params))
     with tempfile.TemporaryDirectory() as folder:
@@ -99,6 +117,8 @@ def main():
     print(f"unmask generate  {shown(program)}")
     print(f"LLM.generate     {shown(package)}")
     print(f"ratio            {statistics.median(package) / statistics.median(program):.3f}")
+    for name, times in decision.items():
+        print(f"applying a pass of 32 requests, sampler {name}, us: {shown(times)}")
     print(f"AsyncLLM, outputs/s with a snapshot of each pass: {shown(events)}")
 
 

@@ -694,7 +694,8 @@ typedef struct um_sampler_def {
 } um_sampler_def;
 
 /* Registers a sampler for the whole process. The definition is copied; what `arg` points to must live as long as the
- * process. Must be called before other threads use the library. Errors: UM_EINVAL for a bad or taken name or a bad
+ * process. Must be called before other threads use the library. Engines that have been made refuse requests with it.
+ * Errors: UM_EINVAL for a bad or taken name or a bad
  * range; UM_ELIMIT when all samplers together have more than UM_SAMPLER_PARAMS_MAX parameters; UM_EUNSUPPORTED for
  * another version. */
 UM_API um_status um_register_sampler(const um_sampler_def *def, um_err *err);
@@ -704,8 +705,8 @@ UM_API um_status um_register_sampler(const um_sampler_def *def, um_err *err);
 UM_API um_status um_load_plugin(const char *path, um_err *err);
 
 /* Tests a sampler on made-up blocks: it decides the same each time, whatever other blocks are in the batch and wherever
- * they stand; a block that must get a token gets one; it changes nothing but accept, failed and memory; it fails on no
- * block. Need not be registered. Errors: UM_EINVAL with the rule that it breaks, and those of um_register_sampler. */
+ * they stand; it changes nothing but accept, failed and memory; it fails on no block. Need not be registered. Errors:
+ * UM_EINVAL with the rule that it breaks, and those of um_register_sampler. */
 UM_API um_status um_check_sampler(const um_sampler_def *def, um_err *err);
 
 /* ---- Engine ------------------------------------------------------------------------------------------------------ */

@@ -10,13 +10,8 @@ static void accept(void *arg, const um_sampler_batch *batch) {
     for (int32_t b = 0; b < batch->n_blocks; b++) {
         const float left = 1 - (float)(batch->pass[b] - 1) / (float)batch->length[b];
         const float threshold = batch->param[b * batch->n_params] * (left > 0 ? left : 0);
-        int32_t best = batch->first[b], accepted = 0;
-        for (int32_t i = batch->first[b]; i < batch->first[b + 1]; i++) {
+        for (int32_t i = batch->first[b]; i < batch->first[b + 1]; i++)
             batch->accept[i] = batch->probability[i] > threshold;
-            accepted += batch->accept[i];
-            if (batch->probability[i] > batch->probability[best]) best = i;
-        }
-        if (batch->forced[b] && accepted == 0) batch->accept[best] = true;
     }
 }
 

@@ -81,9 +81,9 @@ const um_command um_cmd_check_plugin = {
     .summary = "test the samplers of a plugin",
     .usage = "unmask check-plugin FILE",
     .description = "Loads a shared library with samplers, as --plugin does, and tries each on made-up blocks: the same "
-                   "blocks get the same decision each time, whatever other blocks are decided with them; a block that "
-                   "must get a token gets one; only decisions are written; no memory is kept. Prints a line for each "
-                   "sampler. Exit status: 0 all rules are kept, 1 a rule is broken, 2 the file is no plugin.",
+                   "blocks get the same decision each time, whatever other blocks are decided with them; only "
+                   "decisions are written; no memory is kept. Prints a line for each sampler. Exit status: 0 all rules "
+                   "are kept, 1 a rule is broken, 2 the file is no plugin.",
     .examples = "  cc -shared -fPIC -Iinclude -o build/annealed.so examples/plugins/annealed.c\n"
                 "  unmask check-plugin build/annealed.so\n",
     .arguments = "FILE",

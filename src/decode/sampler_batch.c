@@ -5,6 +5,7 @@
 
 struct um_sampler_space {
     int32_t rows_max, n_top;
+    size_t n_samplers; /* samplers of the process when the space was made */
     const um_sampler *sampler;
     um_sampler_call **call; /* [n_blocks] */
     um_sampler_batch batch;
@@ -17,22 +18,24 @@ struct um_sampler_space {
     void **memory;
 };
 
-/* Returns the largest n_top of the registered samplers; -1: there are none. */
-static int32_t largest_n_top(void) {
+/* Returns the largest n_top of the registered samplers; -1: there are none. Counts all samplers. */
+static int32_t largest_n_top(size_t *n_samplers) {
     const um_sampler *s;
     int32_t most = -1;
-    for (size_t i = 0; (s = um_sampler_at(i)); i++)
+    for (*n_samplers = 0; (s = um_sampler_at(*n_samplers)); (*n_samplers)++)
         if (s->def) most = UM_MAX(most, s->def->n_top);
     return most;
 }
 
 um_sampler_space *um_sampler_space_new(int32_t rows_max) {
-    const int32_t n_top = largest_n_top();
+    size_t n_samplers;
+    const int32_t n_top = largest_n_top(&n_samplers);
     if (n_top < 0) return NULL;
     um_sampler_space *p = UM_NEW(um_sampler_space);
     const size_t n = (size_t)rows_max;
     *p = (um_sampler_space){.rows_max = rows_max,
                             .n_top = n_top,
+                            .n_samplers = n_samplers,
                             .call = UM_NEW_ARRAY(um_sampler_call *, n),
                             .first = UM_NEW_ARRAY(int32_t, n + 1),
                             .block = UM_NEW_ARRAY(int32_t, n),
@@ -62,6 +65,14 @@ void um_sampler_space_free(um_sampler_space *p) {
                      p->failed, p->request, p->seed,        p->top,      p->memory};
     for (size_t i = 0; i < UM_LEN(array); i++) um_free(array[i]);
     um_free(p);
+}
+
+um_status um_sampler_space_check(const um_sampler_space *p, const um_sampler *s, um_err *err) {
+    if (!s || !s->def) return UM_OK;
+    for (size_t i = 0; p && i < p->n_samplers; i++)
+        if (um_sampler_at(i) == s) return UM_OK;
+    return um_fail_param(err, UM_EUNSUPPORTED, "sampler",
+                         "%s was registered after the engine was made; register samplers first", s->name);
 }
 
 void um_sampler_space_begin(um_sampler_space *p, const um_sampler *s) {

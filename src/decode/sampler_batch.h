@@ -16,6 +16,8 @@ typedef struct um_sampler_space um_sampler_space;
 /* Returns room for steps of at most rows_max rows, and NULL if no sampler is registered. */
 um_sampler_space *um_sampler_space_new(int32_t rows_max);
 void um_sampler_space_free(um_sampler_space *p);
+/* Returns whether requests may use the sampler: it is built in, or was registered before the space was made. */
+um_status um_sampler_space_check(const um_sampler_space *p, const um_sampler *s, um_err *err);
 /* Begins the batch of a registered sampler. */
 void um_sampler_space_begin(um_sampler_space *p, const um_sampler *s);
 /* Adds the blocks of a request whose pass has been answered; `answer` is that of its first row. */

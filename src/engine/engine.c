@@ -594,6 +594,7 @@ um_status um_engine_prepare(um_engine *e, const um_request *r, um_sequence **out
     for (int32_t i = 0; !st && i < r->n; i++) {
         st = um_sequence_new(end, e, r, i, err);
         if (st) break;
+        if (e->forward) st = um_sampler_space_check(e->registered, (*end)->req.sampler, err);
         (*end)->added = first->added;
         (*end)->req.seed = first->req.seed + (uint64_t)i;
         end = &(*end)->next;

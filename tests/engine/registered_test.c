@@ -141,26 +141,19 @@ static void parameters_are_options(void **state) {
 
 /* ---- um_check_sampler -------------------------------------------------------------------------------------------- */
 
-static void stalls(void *arg, const um_sampler_batch *b) {
-    (void)arg;
-    (void)b;
-}
 static void looks_at_neighbours(void *arg, const um_sampler_batch *b) {
     (void)arg;
     for (int32_t i = 0; i < b->n; i++) b->accept[i] = b->n_blocks > 1 || b->probability[i] > 0.5F;
-    for (int32_t k = 0; k < b->n_blocks; k++) b->accept[best_of(b, k, b->probability)] = true;
 }
 static void looks_at_order(void *arg, const um_sampler_batch *b) {
     (void)arg;
     for (int32_t i = 0; i < b->n; i++) b->accept[i] = b->block[i] == 0 || b->probability[i] > 0.5F;
-    for (int32_t k = 0; k < b->n_blocks; k++) b->accept[best_of(b, k, b->probability)] = true;
 }
 static void counts_calls(void *arg, const um_sampler_batch *b) {
     static int n;
     (void)arg;
     n++;
     for (int32_t i = 0; i < b->n; i++) b->accept[i] = n % 2 || b->probability[i] > 0.5F;
-    for (int32_t k = 0; k < b->n_blocks; k++) b->accept[best_of(b, k, b->probability)] = true;
 }
 static void overwrites(void *arg, const um_sampler_batch *b) {
     (void)arg;
@@ -177,9 +170,11 @@ static void broken_rules_are_found(void **state) {
     static const struct {
         void (*accept)(void *arg, const um_sampler_batch *batch);
         const char *words;
-    } broken[] = {{stalls, "accepts no token"},  {looks_at_neighbours, "the other blocks"},
-                  {looks_at_order, "the order"}, {counts_calls, "in another way"},
-                  {overwrites, "may only read"}, {fails, "fails on an ordinary block"}};
+    } broken[] = {{looks_at_neighbours, "the other blocks"},
+                  {looks_at_order, "the order"},
+                  {counts_calls, "in another way"},
+                  {overwrites, "may only read"},
+                  {fails, "fails on an ordinary block"}};
     um_err err;
     for (size_t i = 0; i < UM_LEN(broken); i++) {
         const um_sampler_def d = {.version = UM_SAMPLER_VERSION, .name = "broken", .accept = broken[i].accept};
@@ -288,6 +283,30 @@ static void a_failure_ends_one_request(void **state) {
     assert_string_equal(um_finish_name(UM_FINISH_SAMPLER), "sampler_failed");
 }
 
+static void engines_refuse_samplers_that_come_later(void **state) {
+    (void)state;
+    test_engine t;
+    char path[128];
+    um_config c;
+    um_err err;
+    um_request r;
+    um_sampler_def late = failing;
+    test_config(&c, "sdar", path, sizeof path);
+    test_open(&t, &c);
+    late.name = "late";
+    register_good(&late);
+    um_request_init(t.engine, &r);
+    r.ids = (int32_t[]){5};
+    r.n_ids = 1;
+    assert_int_equal(um_request_set(&r, "sampler", "late", &err), UM_OK);
+    assert_int_equal(um_engine_add(t.engine, &r, NULL, &err), UM_EUNSUPPORTED);
+    assert_non_null(strstr(err.msg, "registered after the engine was made"));
+    test_close(&t);
+    test_open(&t, &c);
+    assert_int_equal(um_engine_add(t.engine, &r, NULL, &err), UM_OK);
+    test_close(&t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_definitions_are_refused),
@@ -297,6 +316,7 @@ int main(void) {
         cmocka_unit_test(a_copy_of_confidence_writes_the_same),
         cmocka_unit_test(a_sampler_sees_what_it_reads),
         cmocka_unit_test(a_failure_ends_one_request),
+        cmocka_unit_test(engines_refuse_samplers_that_come_later),
     };
     register_good(&mirror);
     register_good(&reader);

@@ -24,6 +24,7 @@ from .hub import from_pretrained
 from .llm import LLM
 from .outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput, Snapshot, Trace
 from .params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+from .samplers import SamplerBatch, SamplerError, SamplerParam, load_plugin, sampler
 from .tokenizer import Tokenizer
 
 __all__ = [
@@ -39,6 +40,10 @@ __all__ = [
     "Snapshot",
     "Trace",
     "Tokenizer",
+    "sampler",
+    "SamplerBatch",
+    "SamplerParam",
+    "load_plugin",
     "from_pretrained",
     "UnmaskError",
     "InvalidValueError",
@@ -49,5 +54,6 @@ __all__ = [
     "DeviceError",
     "CanceledError",
     "ClosedError",
+    "SamplerError",
     "__version__",
 ]

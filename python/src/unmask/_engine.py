@@ -19,6 +19,7 @@ import numpy as np
 from . import outputs
 from ._library import check, error_of, ffi, lib, new_error, octets, optional_text, set_option, text
 from .errors import ClosedError, UnmaskError
+from .samplers import failures
 from .tokenizer import Tokenizer
 
 EVENTS = {"text": lib.UM_EVENT_TEXT, "snapshots": lib.UM_EVENT_SNAPSHOT, "traces": lib.UM_EVENT_TRACE}
@@ -277,6 +278,8 @@ class Engine:
         key = int(ffi.cast("uintptr_t", arg))
         request = self._requests[key]
         request.on_event(event)
+        if event.type == lib.UM_EVENT_FINISH and event.result.finish == lib.UM_FINISH_SAMPLER:
+            request.error = failures.take(event.id) or request.error
         if request.unfinished == 0:
             del self._requests[key]
             self._ended.append(request)
