@@ -1,12 +1,25 @@
 """AsyncLLM: streams in an event loop."""
 
 import asyncio
+import threading
 
+import numpy as np
 import pytest
 
 import unmask
 from conftest import ANSWER, QUESTION, STORY
 from unmask import AsyncLLM, RequestOutputKind, SamplingParams
+
+
+gate = threading.Event()
+
+
+@unmask.sampler
+def gated(batch):
+    """Accepts everything. Waits at the gate before it decides about positions behind the first 96."""
+    if batch.position.max() >= 96:
+        assert gate.wait(30)
+    return np.ones(batch.n, bool)
 
 
 @pytest.fixture(scope="module")
@@ -19,11 +32,25 @@ async def collect(stream):
     return [output async for output in stream]
 
 
+def read_through_the_gate(llm, kind):
+    """Returns the outputs of a request that ends after the first one has been read."""
+
+    async def read():
+        gate.clear()
+        params = SamplingParams(sampler="gated", max_tokens=160, ignore_eos=True, logprobs=1, output_kind=kind)
+        stream = llm.chat(STORY, params)
+        outputs = [await stream.__anext__()]
+        gate.set()
+        return outputs + await collect(stream)
+
+    return asyncio.run(read())
+
+
 def test_cumulative_outputs_grow_to_the_answer(async_llm):
-    outputs = asyncio.run(collect(async_llm.chat(STORY, SamplingParams(max_tokens=160, ignore_eos=True))))
+    outputs = read_through_the_gate(async_llm, RequestOutputKind.CUMULATIVE)
     texts = [output.outputs[0].text for output in outputs]
-    assert len(texts) > 2
-    assert all(b.startswith(a) and len(b) >= len(a) for a, b in zip(texts, texts[1:]))
+    assert len(texts) > 1 and texts[0]
+    assert all(b.startswith(a) for a, b in zip(texts, texts[1:]))
     assert [output.finished for output in outputs] == [False] * (len(outputs) - 1) + [True]
     last = outputs[-1].outputs[0]
     assert len(last.token_ids) == 160 == len(last.step_map) and last.finish_reason == "length"
@@ -31,13 +58,14 @@ def test_cumulative_outputs_grow_to_the_answer(async_llm):
 
 
 def test_kinds_of_outputs_tell_the_same(async_llm):
-    def params(kind):
-        return SamplingParams(max_tokens=160, ignore_eos=True, logprobs=1, output_kind=kind)
-
-    (final,) = asyncio.run(collect(async_llm.chat(STORY, params(RequestOutputKind.FINAL_ONLY))))
-    parts = asyncio.run(collect(async_llm.chat(STORY, params(RequestOutputKind.DELTA))))
+    gate.set()
+    final_only = SamplingParams(
+        sampler="gated", max_tokens=160, ignore_eos=True, logprobs=1, output_kind=RequestOutputKind.FINAL_ONLY
+    )
+    (final,) = asyncio.run(collect(async_llm.chat(STORY, final_only)))
+    parts = read_through_the_gate(async_llm, RequestOutputKind.DELTA)
     answers = [part.outputs[0] for part in parts]
-    assert len(parts) > 2
+    assert len(parts) > 1
     assert "".join(answer.text for answer in answers) == final.outputs[0].text
     assert sum((answer.token_ids for answer in answers), []) == final.outputs[0].token_ids
     assert sum((answer.logprobs or [] for answer in answers), []) == final.outputs[0].logprobs
@@ -67,22 +95,35 @@ def test_many_streams_share_a_loop(async_llm):
     assert all(outputs[-1].outputs[0].text == ANSWER for outputs in asyncio.run(many()))
 
 
+LONG = SamplingParams(sampler="gated", max_tokens=900, ignore_eos=True)
+
+
 def test_cancellation_aborts_the_request(async_llm):
-    async def cancel():
-        long = SamplingParams(max_tokens=900, ignore_eos=True)
-        task = asyncio.create_task(collect(async_llm.chat(STORY, long)))
-        while async_llm._engine.call(lambda router: unmask._engine.lib.um_router_pending(router)) == 0:
+    def pending():
+        # The engine thread runs what was posted before, aborts among it.
+        return async_llm._engine.call(lambda router: unmask._engine.lib.um_router_pending(router))
+
+    async def cancel_a_task():
+        gate.clear()
+        task = asyncio.create_task(collect(async_llm.chat(STORY, LONG)))
+        while not async_llm._engine._requests:
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        stream = async_llm.chat(STORY, long)
+        gate.set()
+        return pending()
+
+    async def close_a_stream():
+        gate.clear()
+        stream = async_llm.chat(STORY, LONG)
         await stream.__anext__()
         await stream.aclose()
-        # The engine thread runs the abort before this call.
-        return async_llm._engine.call(lambda router: unmask._engine.lib.um_router_pending(router))
+        gate.set()
+        return pending()
 
-    assert asyncio.run(cancel()) == 0
+    assert asyncio.run(cancel_a_task()) == 0
+    assert asyncio.run(close_a_stream()) == 0
 
 
 def test_errors_come_to_the_reader(async_llm):
@@ -95,10 +136,15 @@ def test_errors_come_to_the_reader(async_llm):
 
 def test_closing_ends_streams():
     async def close_in_the_middle():
+        gate.clear()
         other = AsyncLLM("tiny-block")
-        stream = other.chat(STORY, SamplingParams(max_tokens=900, ignore_eos=True))
+        stream = other.chat(STORY, LONG)
         await stream.__anext__()
-        await asyncio.get_running_loop().run_in_executor(None, other.close)
+        closing = asyncio.get_running_loop().run_in_executor(None, other.close)
+        while not other._engine._closing:
+            await asyncio.sleep(0)
+        gate.set()
+        await closing
         with pytest.raises(unmask.ClosedError):
             while True:
                 await stream.__anext__()
