@@ -142,7 +142,7 @@ static um_product pairs_product(const um_dev *dev) {
 static um_product matrix_product(const um_dev *dev) {
     um_product p = pairs_product(dev);
     p.matrix = dev->k->matrix;
-    p.chain = dev->k->matrix_chain;
+    p.chain = NULL;
     p.pack = dev->k->pack_matrix;
     p.begin = dev->k->matrix_begin;
     p.end = dev->k->matrix_end;
@@ -154,7 +154,7 @@ static um_product matrix_product(const um_dev *dev) {
 
 /* Chooses the products of the device. A device that computes in bf16 rounds the left operand. For bf16 panels it uses
  * the pair instruction if there is one, and the matrix unit for panels of whole tiles. These are all weights, and keys
- * and values whose head size is a multiple of a tile. */
+ * and values whose head size is a multiple of a tile and at most a block. */
 static void choose_products(um_dev *dev) {
     const um_kernels *k = dev->k;
     bool rounds = dev->config.dtype == UM_BF16;

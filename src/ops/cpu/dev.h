@@ -19,11 +19,10 @@ enum {
     UM_QUERY_ROWS = 96,    /* largest number of queries of an attention task: whole tiles of 6, of 12 and of 32 */
     UM_SPLIT_ROWS = 32,    /* the same when the keys of a query are divided among tasks */
     UM_SPLIT_PARTS = 8,    /* partial results of such queries, for each thread */
-    UM_GROUP_UNITS = 4,    /* KV units that attention processes together */
     UM_GROUP_KEYS = UM_GROUP_UNITS * UM_PANEL,
-    UM_SEGMENT_KEYS = 2 * UM_GROUP_KEYS, /* keys whose sums attention computes on their own and then merges */
-    UM_HEAD_TILE = 256,                  /* vocabulary ids whose logits are reduced together */
-    UM_HEAD_ROWS = 96,                   /* rows whose answers are computed in one pass over the vocabulary */
+    UM_SEGMENT_KEYS = UM_GROUP_KEYS, /* keys whose sums attention computes on their own and then merges */
+    UM_HEAD_TILE = 256,              /* vocabulary ids whose logits are reduced together */
+    UM_HEAD_ROWS = 96,               /* rows whose answers are computed in one pass over the vocabulary */
     UM_WHOLE_ROWS = 32 /* largest number of these rows whose logits are stored, for filters and the likeliest ids */
 };
 
@@ -31,7 +30,7 @@ enum {
 typedef struct um_product {
     um_tile_fn tile;
     um_pack_fn pack;
-    um_chain_fn chain;     /* `tile` or `matrix` for several panels */
+    um_chain_fn chain;     /* `tile` for several panels; NULL with `matrix` */
     um_softmax_fn softmax; /* for attention; packs its result as `pack` does */
     int per_word; /* elements of k in a word: 1, or 2 for pairs; of a q8 or q4 panel a group of 32 counts as a word */
     int block_words;       /* words of a block */
@@ -60,6 +59,7 @@ typedef struct um_thread {
     uint32_t *weight;               /* [UM_QUERY_ROWS, UM_X_STRIDE] probabilities as a left operand */
     um_sums sums[2];                /* [UM_QUERY_ROWS] of all keys so far, and of a segment */
     int32_t *seen_end, *seen_start; /* [UM_QUERY_ROWS] */
+    int head_block;                 /* the first block of the head whose keys the thread read last; -1: none */
     void *unit;                     /* [UM_GROUP_UNITS] KV units collected from scattered slots */
     void *wide;                     /* [UM_GROUP_UNITS] 8-bit KV units widened to bf16 */
     float *scale; /* [2, UM_GROUP_UNITS, UM_PANEL] scales of these units' keys, then of their values */
@@ -211,7 +211,8 @@ void um_product_columns(const um_product *p, const um_weight *w, int panel, int 
 /* Returns the product for keys and values on this device. 8-bit elements are widened to bf16. */
 static inline const um_product *um_product_kv(const um_dev *dev, const um_kv *kv) {
     if (kv->shape.type == UM_F32) return &dev->f32;
-    return kv->shape.head_dim % (2 * UM_TILE_WORDS) == 0 ? &dev->bf16_tiles : &dev->bf16;
+    const int32_t d = kv->shape.head_dim;
+    return d % (2 * UM_TILE_WORDS) == 0 && d <= 2 * UM_BLOCK_WORDS ? &dev->bf16_tiles : &dev->bf16;
 }
 /* Returns the product for a weight on this device. */
 static inline const um_product *um_product_for(const um_dev *dev, const um_weight *w) {

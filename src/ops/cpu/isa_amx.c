@@ -141,56 +141,13 @@ static void multiply(const void *of_panel, const void *of_next, const uint32_t *
     else multiply_rest(panel, next, x + row * UM_X_STRIDE, n_words, n_rows - row, acc, stride, first);
 }
 
-/* Multiplies up to 16 and up to 32 rows by pieces of UM_TILE_WORDS words each. */
-KERNEL void chain_tile(const um_piece *piece, int n_pieces, const uint32_t *x, float *acc) {
-    enum { acc_bytes = UM_PANEL * sizeof(float), first = false };
-    WRITTEN;
-    BEGIN_SUMS(0, 1, acc)
-    for (int i = 0; i < n_pieces; i++) {
-        const char *panel = (const char *)piece[i].panel;
-        _tile_loadd(4, x + piece[i].at, X_BYTES);
-        _tile_loadd(6, panel, PANEL_BYTES);
-        _tile_loadd(7, panel + PANEL_BYTES / 2, PANEL_BYTES);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-    }
-    END_SUMS(0, 1, acc)
-}
-
-KERNEL void chain_two(const um_piece *piece, int n_pieces, const uint32_t *x, float *acc) {
-    enum { acc_bytes = UM_PANEL * sizeof(float), first = false };
-    const uint32_t *x2 = x + TILE * UM_X_STRIDE;
-    float *acc2 = acc + TILE * UM_PANEL;
-    WRITTEN;
-    BEGIN_SUMS(0, 1, acc)
-    BEGIN_SUMS(2, 3, acc2)
-    for (int i = 0; i < n_pieces; i++) {
-        const char *panel = (const char *)piece[i].panel;
-        _tile_loadd(4, x + piece[i].at, X_BYTES);
-        _tile_loadd(5, x2 + piece[i].at, X_BYTES);
-        _tile_loadd(6, panel, PANEL_BYTES);
-        _tile_loadd(7, panel + PANEL_BYTES / 2, PANEL_BYTES);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-    END_SUMS(0, 1, acc)
-    END_SUMS(2, 3, acc2)
-}
-
-static void multiply_chain(const um_piece *piece, int n_pieces, const uint32_t *x, int n_rows, float *acc) {
-    for (int i = 0; i < n_pieces; i++) assert(piece[i].n_words == TILE);
-    for (; n_rows > TILE; n_rows -= UM_TILE_ROWS, x += UM_TILE_ROWS * UM_X_STRIDE, acc += UM_TILE_ROWS * UM_PANEL)
-        chain_two(piece, n_pieces, x, acc);
-    if (n_rows > 0) chain_tile(piece, n_pieces, x, acc);
-}
-
 static void pack_tiles(const float *x, int n, uint32_t *out) {
     int words = (n + 1) / 2;
     pack_pairs(x, n, out);
     memset(out + words, 0, (size_t)(-words & (TILE - 1)) * sizeof *out);
 }
+
+#include "ops/cpu/amx_attention.inc"
 
 /* The shapes for products of bytes: left tiles of 16 rows and 8 words, right tiles of 8 words and 16 rows of the panel.
  */
@@ -208,7 +165,8 @@ KERNEL void quant_tiles_begin(void) {
 const um_kernels um_kernels_amx = {.name = "amx_bf16",
                                    COMMON_KERNELS,
                                    .matrix = multiply,
-                                   .matrix_chain = multiply_chain,
+                                   .matrix_scores = multiply_keys,
+                                   .matrix_values = multiply_values,
                                    .pack_matrix = pack_tiles,
                                    .matrix_begin = tiles_begin,
                                    .matrix_end = tiles_end,

@@ -26,6 +26,7 @@ extern "C" {
 
 enum {
     UM_PANEL = 32,                        /* output rows of a panel; keys and dims of a KV unit */
+    UM_GROUP_UNITS = 8,                   /* most KV units that attention processes together */
     UM_BLOCK_WORDS = 512,                 /* words of the left operand that one call of a tile kernel covers */
     UM_X_STRIDE = 512 + 16,               /* words between rows of the left operand */
     UM_QUANT_WORDS = 8,                   /* words of quads of a group of the left operand for a q8 or q4 panel */
@@ -71,9 +72,28 @@ typedef struct um_piece {
 } um_piece;
 
 /* Adds the products of several pieces, one after another, to acc [n_rows, UM_PANEL], n_rows <= tile_rows. The words are
- * those of the tile kernels. The kernel of a matrix unit takes whole tiles of words and any number of rows. It computes
- * rows up to a multiple of UM_TILE_WORDS, which both x and acc must have. */
+ * those of the tile kernels. */
 typedef void (*um_chain_fn)(const um_piece *piece, int n_pieces, const uint32_t *x, int n_rows, float *acc);
+
+/* The products of attention with a matrix unit: up to UM_TILE_ROWS queries and up to UM_GROUP_UNITS units of bf16 keys
+ * and values. Rows are computed up to a multiple of UM_TILE_WORDS, which all operands must have. */
+typedef struct um_attend {
+    const unsigned char *key[UM_GROUP_UNITS], *value[UM_GROUP_UNITS]; /* panels of the units */
+    int n_units, n_rows;
+    int head_dim;           /* a multiple of UM_PANEL, at most 2 * UM_BLOCK_WORDS */
+    bool is_cold;           /* keys and values come from memory */
+    bool first;             /* `out` is written, not added to */
+    const uint32_t *query;  /* [n_rows, UM_X_STRIDE] pairs */
+    float *score;           /* [n_units, UM_TILE_ROWS, UM_PANEL] */
+    const uint32_t *weight; /* [n_rows, UM_X_STRIDE] pairs */
+    float *out;             /* [head_dim / UM_PANEL][n_rows, UM_PANEL]; panels are `out_panel` floats apart */
+    size_t out_panel;
+} um_attend;
+typedef void (*um_attend_fn)(const um_attend *a);
+
+/* The maximum of a row stays as it is while larger scores exceed it by at most this much. Then the weights are up to
+ * 2^8, and the sums of the row need no scaling. The first maximum is exact, so the weight of a single key is 1. */
+#define UM_SOFTMAX_SLACK 8.0f
 
 /* Does one step of the online softmax for n_rows queries and n_keys keys, which are n_keys / UM_PANEL panels.
  *
@@ -84,9 +104,9 @@ typedef void (*um_chain_fn)(const um_piece *piece, int n_pieces, const uint32_t 
  *                   may be NULL
  * p                 [n_rows, UM_X_STRIDE] gets 2^(scale * s - max) as a left operand where lo <= key < hi[row], and 0
  *                   elsewhere
- * max, sum          [n_rows] running values of the queries; max is the largest scale * s
- * shrink            [n_rows] factors for the sums that the rows accumulated with their old maximum; 1 if the maximum
- *                   did not change or no key was seen yet */
+ * max, sum          [n_rows] running values of the queries; max is the largest scale * s, or up to UM_SOFTMAX_SLACK
+ * less shrink            [n_rows] factors for the sums that the rows accumulated with their old maximum; 1 if the
+ * maximum did not change or no key was seen yet */
 typedef void (*um_softmax_fn)(float *s, size_t stride, int n_rows, float scale, int lo, const int *hi, int n_keys,
                               const float *s_scale, const float *p_scale, float *max, float *sum, float *shrink,
                               uint32_t *p);
@@ -127,8 +147,9 @@ typedef struct um_kernels {
 
     /* The matrix unit; NULL without one. A thread calls matrix_begin before products and matrix_end after them. */
     um_matrix_fn matrix;
-    um_chain_fn matrix_chain;
-    um_pack_fn pack_matrix; /* pack_pairs, then zeros up to a multiple of UM_TILE_WORDS words */
+    um_attend_fn matrix_scores; /* score = query x key */
+    um_attend_fn matrix_values; /* out = or += weight x value */
+    um_pack_fn pack_matrix;     /* pack_pairs, then zeros up to a multiple of UM_TILE_WORDS words */
     void (*matrix_begin)(void), (*matrix_end)(void);
     um_matrix_quant_fn matrix_q8, matrix_q4;
 
@@ -167,6 +188,10 @@ typedef struct um_kernels {
 
     /* y[i] += scale * acc[i]. */
     void (*add_scaled)(const float *acc, float scale, int n, float *y);
+    /* y = x * r, and y += x * r, for n panels [UM_PANEL] of x and y. The panels of x are x_stride floats apart, those
+     * of y y_stride. y may be x. */
+    void (*scale_panels)(const float *x, size_t x_stride, float r, size_t n, float *y, size_t y_stride);
+    void (*add_panels)(const float *x, size_t x_stride, float r, size_t n, float *y, size_t y_stride);
 
     um_softmax_fn softmax_f32, softmax_round, softmax_pairs; /* each packs p with its namesake */
 
