@@ -416,24 +416,28 @@ static void rope_matches_the_reference(void **state) {
 
 /* ---- Attention ---- */
 
+static void compare_attention(const world *w, const world *ref, const attention_case *c, const char *what) {
+    const bool exact = strstr(w->label, "float32") != NULL;
+    float *got = run_attention(w, c, true), *want = run_attention(ref, c, false);
+    const size_t width = attention_width(c);
+    /* Probabilities are rounded to bf16 before or after the division by their sum: two roundings of 2^-9. */
+    compare(w, what, got, want, (size_t)c->batch.n_tokens * width, width,
+            exact ? (tolerance){2e-6, 1e-5} : (tolerance){4e-3, 4e-3});
+    um_free(got);
+    um_free(want);
+}
+
 static void check_attention_shape(const world *w, const world *ref, const attention_shape *s, size_t i, int32_t window,
                                   bool canvas) {
-    const bool exact = strstr(w->label, "float32") != NULL;
     attention_case c = new_attention(s);
     c.window = window;
     for (int32_t k = 0; k < c.batch.n_spans && canvas; k++) {
         c.span[k].canvas = true;
         c.span[k].start = UM_MAX(c.span[k].keys.end - c.span[k].n, c.span[k].keys.start);
     }
-    float *got = run_attention(w, &c, true), *want = run_attention(ref, &c, false);
     char what[80];
     snprintf(what, sizeof what, "attention shape %zu, KV %s, window %d", i, um_dtype_name(s->kv_type), window);
-    const size_t width = attention_width(&c);
-    /* Probabilities are rounded to bf16 before or after the division by their sum: two roundings of 2^-9. */
-    compare(w, what, got, want, (size_t)c.batch.n_tokens * width, width,
-            exact ? (tolerance){2e-6, 1e-5} : (tolerance){4e-3, 4e-3});
-    um_free(got);
-    um_free(want);
+    compare_attention(w, ref, &c, what);
     free_attention(&c);
 }
 
@@ -465,6 +469,43 @@ static void attention_in_a_window_matches_the_reference(void **state) {
     begin_worst();
     for_each_world(check_windows);
     print_worst("attention in a window");
+}
+
+/* Adds a multiple of a vector to each key, and the vector to each query, so that the scores of a query rise by about
+ * `rise`, as an exponent of 2, in 256 keys. */
+static void raise_scores(attention_case *c, float rise) {
+    const size_t d = (size_t)c->s.head_dim, n_q = (size_t)(c->batch.n_tokens * c->s.n_heads);
+    const float scale = attention_args(c, &c->batch, 0).scale, per_key = rise / 256 / 1.4427f / scale / (float)d;
+    for (size_t i = 0; i < n_q * d; i++) c->q[i] = c->q[i] / 8 + (i % 3 ? 1.0f : -1.0f);
+    for (size_t k = 0; k < (size_t)c->s.n_keys[0]; k++)
+        for (size_t i = 0; i < d; i++) {
+            float *x = &c->key[0][k * d + i];
+            *x = *x / 8 + per_key * (float)k * (i % 3 ? 1.0f : -1.0f);
+        }
+}
+
+/* The maximum of a row rises from group to group and from segment to segment, by less and by more than what the softmax
+ * allows without scaling the sums. */
+static void check_rising(const world *w, const world *ref) {
+    static const float rises[] = {5, 11, 18, -18};
+    static const um_dtype types[] = {UM_F32, UM_BF16};
+    for (size_t i = 0; i < UM_LEN(rises) * UM_LEN(types); i++) {
+        const attention_shape s = {3, 1, 96, 32, types[i % 2], {40}, {768}, 0, see_full};
+        attention_case c = new_attention(&s);
+        raise_scores(&c, rises[i / 2]);
+        char what[80];
+        snprintf(what, sizeof what, "attention, KV %s, scores rise by %g", um_dtype_name(s.kv_type),
+                 (double)rises[i / 2]);
+        compare_attention(w, ref, &c, what);
+        free_attention(&c);
+    }
+}
+
+static void attention_with_rising_scores_matches_the_reference(void **state) {
+    (void)state;
+    begin_worst();
+    for_each_world(check_rising);
+    print_worst("attention with rising scores");
 }
 
 /* ---- Head ---- */
@@ -559,6 +600,7 @@ int main(void) {
         cmocka_unit_test(rope_matches_the_reference),
         cmocka_unit_test(attention_matches_the_reference),
         cmocka_unit_test(attention_in_a_window_matches_the_reference),
+        cmocka_unit_test(attention_with_rising_scores_matches_the_reference),
         cmocka_unit_test(a_branch_is_normed_and_added),
         cmocka_unit_test(head_matches_the_reference),
     };
