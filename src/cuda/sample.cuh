@@ -210,7 +210,10 @@ static __device__ um_answer answer_of(const um_message_row &r, um_cu_cut cut, co
     }
     if (r.want & UM_WANT_ENTROPY) a.entropy = (float)(log(t.kept) - t.moment / t.kept);
     if (r.want & UM_WANT_PLAIN_ENTROPY) a.entropy = (float)(log(t.sum) - t.plain_moment / t.sum);
-    if (r.want & UM_WANT_PROB_OF) a.p_id = probability(t, t.id_z);
+    if (r.want & UM_WANT_PROB_OF) {
+        a.p_id = probability(t, t.id_z);
+        a.log_p_id = (float)((double)t.id_z - t.best.z - log(t.sum));
+    }
     return a;
 }
 

@@ -148,7 +148,7 @@ enum {
     UM_WANT_SECOND = 2,        /* second best id and its probability */
     UM_WANT_ENTROPY = 4,       /* entropy after temperature and filters, in nats */
     UM_WANT_SAMPLE = 8,        /* a sampled id; the best id when the temperature is 0 */
-    UM_WANT_PROB_OF = 16,      /* probability of `id` */
+    UM_WANT_PROB_OF = 16,      /* probability of `id`, and its logarithm */
     UM_WANT_PLAIN_ENTROPY = 32 /* entropy before temperature and filters; replaces that after them */
 };
 
@@ -186,6 +186,7 @@ typedef struct um_answer {
     int32_t best, second, sample; /* -1 when not wanted or when no id is allowed */
     float p_best, p_second, p_sample, p_id;
     float q_best, q_second, q_sample;
+    float log_p_id; /* natural logarithm of p_id; finite also where p_id is too small for a float */
     float entropy, logsumexp;
     const um_top *top; /* the row's likeliest ids; NULL: none were wanted. The engine sets it. */
 } um_answer;

@@ -31,7 +31,8 @@ static void new_rows(check *c, head_data *d) {
         r->how.top_p = i % 7 == 5 ? 0.5f : 1;
         r->how.temperature = i % 4 == 3 ? 0 : 0.4f + 0.1f * (float)(i % 5);
         r->how.key = (uint64_t)i;
-        r->want = UM_WANT_BEST | UM_WANT_ENTROPY;
+        r->want = UM_WANT_BEST | UM_WANT_ENTROPY | UM_WANT_PROB_OF;
+        r->id = i * 7 % d->vocab;
         r->blend = i % 5 == 4 ? 0 : d->n - i;
         if (i % 3 == 0) r->edit = d->edit, r->n_edit = EDITS;
     }
@@ -121,6 +122,9 @@ static void compare_answer(check *c, const um_row *r, const um_answer *got, cons
                got->p_best, want->p_best);
     check_true(c, fabsf(got->entropy - want->entropy) <= 2e-3f * want->entropy + 1e-3f, "entropy is %g, expected %g",
                got->entropy, want->entropy);
+    const float error = got->log_p_id == want->log_p_id ? 0 : fabsf(got->log_p_id - want->log_p_id);
+    check_true(c, error <= 1e-2f * fabsf(want->log_p_id) + 1e-2f, "log_p_id is %g, expected %g", got->log_p_id,
+               want->log_p_id);
 }
 
 static void run_head(check *c, const check_case *k) {

@@ -43,7 +43,7 @@ static void check_exclusion(const world *w) {
     assert_int_equal(a.best, 2);
     assert_int_equal(a.second, 3);
     assert_near(a.p_best, exp(3) / (exp(1) + exp(3) + exp(2)));
-    assert_true(a.p_id == 0);
+    assert_true(a.p_id == 0 && a.log_p_id == -INFINITY);
     const uint32_t allow = 1 << 0 | 1 << 1;
     r.allow = &allow;
     a = ask(&g, &r);
@@ -86,6 +86,7 @@ static void check_unwanted(const world *w) {
     r.want = 0;
     um_answer a = ask(&g, &r);
     assert_true(a.best == -1 && a.second == -1 && a.sample == -1 && a.p_best == 0 && a.p_id == 0 && a.entropy == 0);
+    assert_true(a.log_p_id == 0);
     close_given(&g);
 }
 
@@ -114,6 +115,23 @@ static void check_edits(const world *w) {
 static void edits_divide_multiply_and_add(void **state) {
     (void)state;
     for_each_backend(check_edits);
+}
+
+/* The probability is too small for a float. */
+static void check_log_of_nothing(const world *w) {
+    float z[4] = {200, -100, 199, 0};
+    given g = open_given(w, z, 4);
+    um_row r = greedy;
+    r.id = 1;
+    const um_answer a = ask(&g, &r);
+    assert_true(a.p_id == 0);
+    assert_near(a.log_p_id, -100 - (200 + log(1 + exp(-1))));
+    close_given(&g);
+}
+
+static void a_probability_of_nothing_has_a_logarithm(void **state) {
+    (void)state;
+    for_each_backend(check_log_of_nothing);
 }
 
 /* ---- Temperature and filters ---- */
@@ -321,6 +339,7 @@ int main(void) {
         cmocka_unit_test(row_with_nothing_allowed_answers_none),
         cmocka_unit_test(what_is_not_wanted_is_none),
         cmocka_unit_test(edits_divide_multiply_and_add),
+        cmocka_unit_test(a_probability_of_nothing_has_a_logarithm),
         cmocka_unit_test(filters_keep_what_the_rules_say),
         cmocka_unit_test(filters_may_come_before_the_temperature),
         cmocka_unit_test(equal_logits_at_the_edge_of_a_filter),

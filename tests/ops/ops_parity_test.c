@@ -512,10 +512,10 @@ static void attention_with_rising_scores_matches_the_reference(void **state) {
 
 /* Ids must be equal, because random logits differ by more than the errors. (ops_head_test.c tests equal logits.) */
 static void compare_answers(const world *w, const um_row *r, const um_answer *got, const um_answer *want, size_t i) {
-    const float g[] = {got->p_best,   got->p_second, got->p_sample, got->p_id,     got->q_best,
-                       got->q_second, got->q_sample, got->entropy,  got->logsumexp};
-    const float f[] = {want->p_best,   want->p_second, want->p_sample, want->p_id,     want->q_best,
-                       want->q_second, want->q_sample, want->entropy,  want->logsumexp};
+    const float g[] = {got->p_best, got->p_second, got->p_sample, got->p_id,    got->log_p_id,
+                       got->q_best, got->q_second, got->q_sample, got->entropy, got->logsumexp};
+    const float f[] = {want->p_best, want->p_second, want->p_sample, want->p_id,    want->log_p_id,
+                       want->q_best, want->q_second, want->q_sample, want->entropy, want->logsumexp};
     char what[64];
     snprintf(what, sizeof what, "answer of row %zu, field", i);
     compare(w, what, g, f, UM_LEN(g), UM_LEN(g), (tolerance){2e-6, 1e-4});

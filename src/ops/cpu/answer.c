@@ -172,7 +172,10 @@ um_answer um_partial_answer(const um_row *r, um_cut cut, const um_partial *p) {
     }
     if (r->want & UM_WANT_ENTROPY) a.entropy = (float)(log(p->kept) - p->moment / p->kept);
     if (r->want & UM_WANT_PLAIN_ENTROPY) a.entropy = (float)(log(p->sum) - p->plain_moment / p->sum);
-    if (r->want & UM_WANT_PROB_OF) a.p_id = prob(p, p->id_z);
+    if (r->want & UM_WANT_PROB_OF) {
+        a.p_id = prob(p, p->id_z);
+        a.log_p_id = (float)((double)p->id_z - p->max - log(p->sum));
+    }
     return a;
 }
 

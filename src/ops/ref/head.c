@@ -138,7 +138,10 @@ static void answer_row(const um_row *r, const float *z, const float *q, int32_t 
     if (r->want & UM_WANT_SAMPLE) out->sample = r->how.temperature > 0 ? draw(&r->how, q, n) : best;
     if (r->want & UM_WANT_ENTROPY) out->entropy = (float)entropy(q, n, lse_q);
     if (r->want & UM_WANT_PLAIN_ENTROPY) out->entropy = (float)entropy(z, n, lse);
-    if (r->want & UM_WANT_PROB_OF && r->id >= 0 && r->id < n) out->p_id = prob(z, r->id, lse);
+    if (r->want & UM_WANT_PROB_OF && r->id >= 0 && r->id < n) {
+        out->p_id = prob(z, r->id, lse);
+        out->log_p_id = (float)((double)z[r->id] - lse);
+    }
     out->p_best = prob(z, out->best, lse);
     out->q_best = prob(q, out->best, lse_q);
     out->p_second = prob(z, out->second, lse);
