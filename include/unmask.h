@@ -709,6 +709,80 @@ UM_API um_status um_load_plugin(const char *path, um_err *err);
  * UM_EINVAL with the rule that it breaks, and those of um_register_sampler. */
 UM_API um_status um_check_sampler(const um_sampler_def *def, um_err *err);
 
+/* ---- Scores ------------------------------------------------------------------------------------------------------ */
+
+/* How the log-likelihood of a given answer is computed. docs/scoring.md explains the methods.
+ *
+ * MONTE_CARLO estimates it, as the evaluations of LLaDA do: a pass masks l of the L tokens of the answer, chosen at
+ * random, and adds L / l times the log-probabilities of the masked tokens; l takes the values from 1 to L equally
+ * often. Models with blocks do so in each block, after the true tokens of the blocks before it. A block with so few
+ * tokens that it has no more than `samples` sets of masks is computed exactly, from all of them.
+ *
+ * LEFT_TO_RIGHT and CONFIDENCE are exact: they fill one token in each pass with the true one, and add its
+ * log-probability before that. LEFT_TO_RIGHT fills the first mask, CONFIDENCE that of the most probable prediction. */
+enum { UM_SCORING_MONTE_CARLO, UM_SCORING_LEFT_TO_RIGHT, UM_SCORING_CONFIDENCE };
+
+/* Parameters of a score. um_score_init stores the defaults. */
+typedef struct um_score_params {
+    int32_t method;    /* UM_SCORING_* */
+    int32_t samples;   /* MONTE_CARLO: passes over the answer, or over each block */
+    int32_t batch;     /* MONTE_CARLO: samples over which the numbers of masks are spread evenly. Divides `samples`. The
+                          standard error is computed from the batches. 0 = auto: at least eight batches if possible */
+    bool check_greedy; /* MONTE_CARLO: find out whether greedy decoding would write the answer */
+    int64_t seed;      /* of the masks of MONTE_CARLO */
+    int32_t block_size; /* tokens of a block of a block-causal model; 0 = the model's */
+    float cfg_scale;    /* models without blocks: scale of classifier-free guidance; 0 = off */
+} um_score_params;
+
+/* A finished score. */
+typedef struct um_score_result {
+    int64_t id; /* number of the request */
+    /* UM_FINISH_STEPS: the score is complete. UM_FINISH_ABORTED, UM_FINISH_NO_PREDICTION: there is none, and logprob is
+     * NAN. */
+    um_finish finish;
+    double logprob;           /* natural logarithm of the answer's likelihood */
+    double standard_error;    /* of logprob; 0 when it is exact; NAN when it is unknown, because there is one batch */
+    const int32_t *token_ids; /* [n_tokens] the answer */
+    const double *token_logprob; /* [n_tokens] what each token contributes; the sum is logprob */
+    size_t n_tokens;
+    int32_t is_greedy; /* whether decoding with one token in each pass, each the most probable one in the order of the
+                          method, would write the answer: 1 yes, 0 no, -1 unknown. For MONTE_CARLO the order is that of
+                          CONFIDENCE, and it is known with check_greedy, or when no block has two tokens */
+    int32_t passes;    /* runs of the model over the answer or over a block of it */
+    int32_t prompt_tokens, cached_tokens, preemptions; /* as in um_result */
+    int64_t seed;
+    double queue_seconds, total_seconds; /* as in um_result */
+} um_score_result;
+
+/* A callback for a finished score. The rules for um_event_fn hold for it, too. The arrays are valid until it returns.
+ */
+typedef void (*um_score_fn)(void *arg, const um_score_result *r);
+
+/* A prompt and an answer to score. Exactly one of text, ids, messages and chat is given, and either answer or
+ * answer_ids. The fields of the prompt are those of um_request. */
+typedef struct um_score_request {
+    size_t size; /* sizeof(um_score_request); set by um_score_init */
+    const char *text;
+    size_t text_len;
+    const int32_t *ids;
+    size_t n_ids;
+    const um_message *messages;
+    size_t n_messages;
+    const um_chat_request *chat;
+    const char *answer; /* UTF-8; encoded without ids before or after it */
+    size_t answer_len;  /* bytes */
+    const int32_t *answer_ids;
+    size_t n_answer_ids;
+    int32_t special_in_content; /* UM_SPECIAL_* for text, messages and answer */
+    const char *adapter;
+    uint64_t cache_salt;
+    int32_t priority;
+    uint64_t tenant;
+    um_score_params params;
+    um_score_fn on_score; /* may be NULL */
+    void *arg;            /* passed to on_score */
+} um_score_request;
+
 /* ---- Engine ------------------------------------------------------------------------------------------------------ */
 
 typedef struct um_engine um_engine;
@@ -730,6 +804,17 @@ UM_API um_status um_request_set(um_request *r, const char *name, const char *val
  * from 1. A request that can never run is refused here, and the message has the numbers that do not fit. Errors:
  * UM_EINVAL, UM_EPARSE, UM_ERANGE, UM_ELIMIT, UM_EUNSUPPORTED, UM_ETEMPLATE; UM_EDEVICE after the device has failed. */
 UM_API um_status um_engine_add(um_engine *e, const um_request *r, int64_t *id, um_err *err);
+
+/* Stores the defaults in `s`: those of `unmask score`, and block_size, cfg_scale, special_in_content and, if it is set,
+ * seed of the engine. */
+UM_API void um_score_init(const um_engine *e, um_score_request *s);
+/* Sets a parameter of a score by its name ("samples"). Errors: those of um_config_set. Any thread. */
+UM_API um_status um_score_set(um_score_request *s, const char *name, const char *value, um_err *err);
+/* Queues a score. It waits and runs like a request, together with all others, so a list of scores is computed fastest
+ * when all of it is queued. um_engine_abort aborts it. The result never depends on what else runs. Everything in `s` is
+ * copied. *id (may be NULL) receives the number of the request. Errors: those of um_engine_add; UM_EUNSUPPORTED for
+ * families with causal attention, which predict a token from the ones before it alone or from random tokens. */
+UM_API um_status um_engine_score(um_engine *e, const um_score_request *s, int64_t *id, um_err *err);
 
 /* Runs one iteration of the engine: schedules requests, runs one batched forward pass, applies its results, and calls
  * callbacks. Does nothing when no request is pending. Cost: one pass over the weights.
@@ -836,6 +921,9 @@ UM_API um_engine *um_router_engine(const um_router *r, int32_t i);
 /* Queues a request as um_engine_add does, in the engine that the route policy chooses. The numbers of requests count
  * from 1 over all engines. Errors: those of um_engine_add. */
 UM_API um_status um_router_add(um_router *r, const um_request *q, int64_t *id, um_err *err);
+/* Queues a score as um_engine_score does, in the engine that the route policy chooses. Errors: those of
+ * um_engine_score. */
+UM_API um_status um_router_score(um_router *r, const um_score_request *s, int64_t *id, um_err *err);
 /* Runs one step of each engine that has requests. When the device fails in one engine, all engines of the router have
  * failed and all their requests end, as described for um_engine_step. Errors: those of um_engine_step. */
 UM_API um_status um_router_step(um_router *r, um_err *err);

@@ -34,11 +34,12 @@ typedef struct um_traits {
     /* Ids whose prediction deletes a token, or inserts a mask before it. They are among `ban`; -1: none. */
     int32_t delete_id, split_id;
     um_see see;
-    int32_t block;          /* block length of the training; 0: the family has none */
-    int32_t page_size;      /* positions of a KV page; requests share whole pages */
-    int32_t blend_ids;      /* limit on the ids in all blends of a step */
-    int32_t route_block;    /* experts are chosen per block of this many positions; 0: per token */
-    int32_t shift;          /* 1: the row of position i-1 predicts position i */
+    int32_t block;                      /* block length of the training; 0: the family has none */
+    int32_t page_size;                  /* positions of a KV page; requests share whole pages */
+    int32_t blend_ids;                  /* limit on the ids in all blends of a step */
+    int32_t step_tokens, step_segments; /* limits on the fed tokens and on the segments of a step */
+    int32_t route_block;                /* experts are chosen per block of this many positions; 0: per token */
+    int32_t shift;                      /* 1: the row of position i-1 predicts position i */
     bool always_forced;     /* every block may be forced to accept a token, however empty its predecessor is */
     bool prefill_is_silent; /* the prefill pass samples nothing */
     /* Strategy renoising: the longest canvas of a request, 0: the model is not trained for it; and the checkpoint's
@@ -295,6 +296,7 @@ typedef struct um_need {
     int32_t slots;        /* length of each page table, in positions */
     int32_t scratch;      /* positions in scratch pages over all segments, each rounded up to whole pages */
     int32_t edits, soft;  /* edits that belong to single rows; ids in blends */
+    int32_t segments;     /* if there are more than two */
     bool refresh;         /* the pass feeds the whole sequence; the scheduler may spread these passes over steps */
 
     int32_t tokens_max, rows_max; /* smallest budget with which every pass is possible */

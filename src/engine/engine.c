@@ -102,6 +102,13 @@ static um_pass step_capacity(const um_engine *e) {
                      .first_scratch = c->num_pages};
 }
 
+/* Stores the limits of a step that strategies depend on. */
+static void set_step_limits(um_engine *e) {
+    e->traits.blend_ids = e->capacity.n_soft_ids;
+    e->traits.step_tokens = e->capacity.n_tokens;
+    e->traits.step_segments = e->capacity.n_seg;
+}
+
 um_forward_config um_engine_forward_config(const um_engine *e) {
     const um_config *c = &e->config;
     return (um_forward_config){.max_tokens = c->max_num_batched_tokens,
@@ -246,7 +253,7 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     if (!st) st = um_engine_resolve_pages(e, err);
     if (st) goto done;
     e->capacity.first_scratch = e->config.num_pages;
-    e->traits.blend_ids = e->capacity.n_soft_ids;
+    set_step_limits(e);
     st = um_pages_init(&e->pages, e->config.num_pages, e->config.page_size, err);
     if (!st && um_engine_near_pages(e)) st = um_pages_init(&e->near, um_engine_near_pages(e), e->config.page_size, err);
     if (!st) st = um_sequence_check_defaults(e, err);
@@ -292,7 +299,7 @@ um_status um_request_check_for(um_model *m, const um_config *c, const um_request
     set_traits(e);
     e->traits.page_size = c->page_size;
     e->capacity = step_capacity(e);
-    e->traits.blend_ids = e->capacity.n_soft_ids;
+    set_step_limits(e);
     e->pages.n_pages = c->num_pages;
     e->pages.page_size = c->page_size;
     um_status st = um_sequence_check(e, r, n_prompt, err);
@@ -621,6 +628,23 @@ void um_engine_queue(um_engine *e, um_sequence *j, int64_t id) {
         um_schedule_add(e, j, group);
         group = j->group;
     }
+}
+
+um_status um_engine_prepare_score(um_engine *e, const um_score_request *s, um_sequence **out, um_err *err) {
+    const double span = um_profile_enter(&e->profile);
+    um_status st = um_engine_check_works(e, err);
+    if (!st) st = um_sequence_new_score(out, e, s, err);
+    um_profile_leave(&e->profile, span, "add", st ? 0 : (*out)->req.limit);
+    return st;
+}
+
+um_status um_engine_score(um_engine *e, const um_score_request *s, int64_t *id, um_err *err) {
+    um_sequence *j = NULL;
+    const um_status st = um_engine_prepare_score(e, s, &j, err);
+    if (st) return st;
+    if (id) *id = e->next_id;
+    um_engine_queue(e, j, e->next_id++);
+    return UM_OK;
 }
 
 um_status um_engine_add(um_engine *e, const um_request *r, int64_t *id, um_err *err) {

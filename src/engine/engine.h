@@ -52,8 +52,10 @@ typedef struct um_sequence {
     bool considered, in_pass, prefill, partial, aborted;
 
     um_event_fn on_event;
-    void *arg;
+    void *arg; /* of on_event or on_score */
     unsigned events;
+    bool is_score; /* the answer is given: its likelihood is computed, and there is no text */
+    um_score_fn on_score;
 
     /* Settled text. A later token may complete the text of an earlier one, so the end of the text is kept per token. */
     um_stream stream;
@@ -185,6 +187,23 @@ void um_sequence_new_edits(um_sequence *j, const um_engine *e, const um_request 
 void um_sequence_free_constraints(um_sequence *j, um_engine *e);
 /* Checks the size of the caller's struct and the number of answers. */
 um_status um_request_check(const um_request *r, um_err *err);
+/* ---- score.c ---- */
+/* Creates the answer of a score, as um_sequence_new does. The errors are those of um_engine_score. */
+um_status um_sequence_new_score(um_sequence **out, um_engine *e, const um_score_request *s, um_err *err);
+/* Calls the callback of a score. */
+void um_output_score(const um_sequence *j, double now);
+/* ---- sequence.c: parts that score.c shares ---- */
+/* Creates an answer with the fields of the request that need no checks. */
+um_sequence *um_sequence_begin(const um_engine *e, const um_request *r, int32_t index);
+/* Encodes the prompt and checks that an answer has room behind it. */
+um_status um_sequence_encode_prompt(const um_engine *e, const um_request *r, um_ids *ids, um_err *err);
+/* Checks that the id number i of a list is a token; `what` names the list. */
+um_status um_sequence_check_id(const um_engine *e, const char *what, size_t i, int32_t id, um_err *err);
+/* Refuses a request that can't run even when it is the only one. */
+um_status um_sequence_check_need(const um_engine *e, const um_sequence *j, um_err *err);
+/* Allocates the page tables. */
+void um_sequence_allocate_tables(um_sequence *j, const um_engine *e);
+
 /* Checks that the shortest possible request with the engine's defaults can run. um_engine_new thereby refuses defaults
  * that contradict each other or the model. Stores the sampler of such a request, and whether it feeds whole
  * sequences. */
@@ -198,7 +217,9 @@ void um_sequence_free(um_sequence *j, um_engine *e);
 um_status um_engine_prepare(um_engine *e, const um_request *r, um_sequence **out, um_err *err);
 /* Checks a request as um_engine_add does, without queueing it. */
 um_status um_engine_check_request(um_engine *e, const um_request *r, um_err *err);
-/* Queues the answers that um_engine_prepare created, under the request number `id`. */
+/* The same for a score. */
+um_status um_engine_prepare_score(um_engine *e, const um_score_request *s, um_sequence **out, um_err *err);
+/* Queues the answers that um_engine_prepare or um_engine_prepare_score created, under the request number `id`. */
 void um_engine_queue(um_engine *e, um_sequence *j, int64_t id);
 /* Marks the engine as failed with the device error `why`, which um_engine_step and um_engine_add return from now on.
  * Ends all requests: each answer gets its FINISH event with UM_FINISH_ABORTED. Does nothing when the engine has failed

@@ -169,6 +169,7 @@ static void send_trace(um_engine *e, um_sequence *j) {
 
 /* Text comes before the snapshot, because a stop string may end the answer. Any callback may abort the answer. */
 void um_output_pass(um_engine *e, um_sequence *j) {
+    if (j->is_score) return;
     if (!j->aborted && (j->events & UM_EVENT_TRACE)) send_trace(e, j);
     if (!j->aborted) send_settled_text(e, j);
     if (!j->aborted && (j->events & UM_EVENT_SNAPSHOT)) send_snapshot(e, j);
@@ -185,6 +186,13 @@ void um_output_finish(um_engine *e, um_sequence *j) {
     const um_req *q = &j->req;
     double now = um_now();
     assert(j->n_sent == q->n_answer);
+    e->stats.requests++;
+    e->stats.aborted += q->finish == UM_FINISH_ABORTED;
+    e->stats.tokens += q->n_answer;
+    if (j->is_score) {
+        um_output_score(j, now);
+        return;
+    }
     um_result r = {.id = j->id,
                    .token_ids = q->token + q->n_prompt,
                    .pass = q->written + q->n_prompt,
@@ -210,9 +218,6 @@ void um_output_finish(um_engine *e, um_sequence *j) {
                    .first_token_seconds = (j->first_token ? j->first_token : now) - j->added,
                    .total_seconds = now - j->added,
                    .decode_seconds = decode_seconds(e, j)};
-    e->stats.requests++;
-    e->stats.aborted += q->finish == UM_FINISH_ABORTED;
-    e->stats.tokens += q->n_answer;
     emit(j, &(um_event){.type = UM_EVENT_FINISH, .result = &r});
 }
 

@@ -59,18 +59,30 @@ static void fail_all_engines(um_router *r) {
     for (int32_t i = 0; i < r->n; i++) um_engine_fail(r->engine[i], &why);
 }
 
-/* The request is checked and encoded once. Any engine can then run it, and the route policy chooses one. */
-um_status um_router_add(um_router *r, const um_request *q, int64_t *id, um_err *err) {
-    um_sequence *j = NULL;
+/* Queues answers that any engine can run: the route policy chooses one. */
+static void queue(um_router *r, um_sequence *j, int64_t *id) {
     um_replica replica[UM_REPLICAS_MAX];
-    um_status st = check_works(r, err);
-    if (!st) st = um_engine_prepare(r->engine[0], q, &j, err);
-    if (st) return st;
     for (int32_t i = 0; i < r->n; i++) replica[i] = um_engine_as_replica(r->engine[i], j);
     if (id) *id = r->next_id;
     um_engine_queue(r->engine[um_replica_choose(r->policy, replica, r->n, r->next_id)], j, r->next_id);
     r->next_id++;
-    return UM_OK;
+}
+
+/* A request is checked and encoded once. */
+um_status um_router_add(um_router *r, const um_request *q, int64_t *id, um_err *err) {
+    um_sequence *j = NULL;
+    um_status st = check_works(r, err);
+    if (!st) st = um_engine_prepare(r->engine[0], q, &j, err);
+    if (!st) queue(r, j, id);
+    return st;
+}
+
+um_status um_router_score(um_router *r, const um_score_request *s, int64_t *id, um_err *err) {
+    um_sequence *j = NULL;
+    um_status st = check_works(r, err);
+    if (!st) st = um_engine_prepare_score(r->engine[0], s, &j, err);
+    if (!st) queue(r, j, id);
+    return st;
 }
 
 /* ---- The step ---------------------------------------------------------------------------------------------------- */

@@ -35,7 +35,8 @@ static bool fits(const um_engine *e, const um_sequence *j, const um_need *n) {
     return used->n_tokens + UM_MIN(n->tokens, n->least) <= capacity->n_tokens &&
            used->n_rows + n->rows <= capacity->n_rows && used->n_tops + tops <= capacity->n_tops &&
            used->n_edits + n->edits <= capacity->n_edits && used->n_soft_ids + n->soft <= capacity->n_soft_ids &&
-           used->n_scratch + scratch_pages(e, n->scratch) <= capacity->n_scratch && used->n_seg + 2 <= capacity->n_seg;
+           used->n_scratch + scratch_pages(e, n->scratch) <= capacity->n_scratch &&
+           used->n_seg + UM_MAX(n->segments, 2) <= capacity->n_seg;
 }
 
 /* ---- Pages ------------------------------------------------------------------------------------------------------- */

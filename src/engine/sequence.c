@@ -33,7 +33,7 @@ static const char *prompt_param(const um_request *r) {
     return r->ids ? "ids" : r->messages || r->chat ? "messages" : "prompt";
 }
 
-static um_status check_range(const um_engine *e, const char *what, size_t i, int32_t id, um_err *err) {
+um_status um_sequence_check_id(const um_engine *e, const char *what, size_t i, int32_t id, um_err *err) {
     if (id >= 0 && id < e->model->arch.vocab) return UM_OK;
     return um_fail(err, UM_ERANGE, "%s token %zu is %d, outside the vocabulary 0..%d", what, i, id,
                    e->model->arch.vocab - 1);
@@ -42,7 +42,7 @@ static um_status check_range(const um_engine *e, const char *what, size_t i, int
 static um_status encode_ids(const um_engine *e, const um_request *r, um_ids *ids, um_err *err) {
     um_status st = UM_OK;
     for (size_t i = 0; i < r->n_ids && !st; i++) {
-        st = check_range(e, "prompt", i, r->ids[i], err);
+        st = um_sequence_check_id(e, "prompt", i, r->ids[i], err);
         um_ids_push(ids, r->ids[i]);
     }
     return st;
@@ -64,6 +64,12 @@ static um_status check_prompt(const um_engine *e, size_t n, um_err *err) {
         return um_fail(err, UM_ELIMIT, "the prompt has %zu tokens, but max_model_len is %d and an answer needs room", n,
                        e->max_len);
     return UM_OK;
+}
+
+um_status um_sequence_encode_prompt(const um_engine *e, const um_request *r, um_ids *ids, um_err *err) {
+    um_status st = encode_prompt(e, r, ids, err);
+    if (!st) st = check_prompt(e, ids->n, err);
+    return um_fail_about(err, st, prompt_param(r));
 }
 
 /* ---- Suffix ------------------------------------------------------------------------------------------------------ */
@@ -93,7 +99,7 @@ static um_status check_suffix(const um_engine *e, um_req *q, const um_request *r
     if (r->n_suffix == 0) return UM_OK;
     if (!q->strategy->fills_gaps) return refuse_suffix(e, q->strategy, err);
     for (size_t i = 0; i < r->n_suffix && !st; i++)
-        st = um_fail_about(err, check_range(e, "suffix", i, r->suffix[i], err), "suffix");
+        st = um_fail_about(err, um_sequence_check_id(e, "suffix", i, r->suffix[i], err), "suffix");
     if (st) return st;
     if (r->n_suffix >= (size_t)(e->max_len - q->n_prompt))
         return um_fail_param(err, UM_ELIMIT, "suffix",
@@ -171,8 +177,7 @@ static um_status check_capacity(const um_engine *e, const um_sequence *j, um_err
     return st;
 }
 
-/* Refuses a request that can't run even when it is the only one. */
-static um_status check_need(const um_engine *e, const um_sequence *j, um_err *err) {
+um_status um_sequence_check_need(const um_engine *e, const um_sequence *j, um_err *err) {
     const um_need *n = &j->bound;
     um_status st;
     if (n->tokens_max > e->config.max_num_batched_tokens)
@@ -259,6 +264,12 @@ static void allocate_results(um_sequence *j, size_t answer) {
     for (int32_t i = 0; i < q->cap; i++) q->confidence[i] = NAN;
 }
 
+void um_sequence_allocate_tables(um_sequence *j, const um_engine *e) {
+    const int32_t pages = um_pages_for(&e->pages, j->bound.slots_max);
+    for (int i = 0; i < j->bound.tables; i++) um_table_init(&j->table[i], pages);
+    if (e->near.n_pages) um_table_init(&j->near, pages);
+}
+
 /* Allocates everything that the steps need, so that they allocate nothing. */
 static void allocate(um_sequence *j, const um_engine *e, const um_ids *prompt, const um_request *r) {
     um_req *q = &j->req;
@@ -272,12 +283,10 @@ static void allocate(um_sequence *j, const um_engine *e, const um_ids *prompt, c
     allocate_results(j, answer);
     um_buf_reserve(&j->text, um_mul(answer + 1, e->token_bytes_max) + 1);
     um_stream_init(&j->stream, e->model->tok, !r->keep_special);
-    for (int i = 0; i < j->bound.tables; i++) um_table_init(&j->table[i], um_pages_for(&e->pages, j->bound.slots_max));
-    if (e->near.n_pages) um_table_init(&j->near, um_pages_for(&e->pages, j->bound.slots_max));
+    um_sequence_allocate_tables(j, e);
 }
 
-/* Creates an answer with the fields of the request that need no checks. */
-static um_sequence *new_sequence(const um_engine *e, const um_request *r, int32_t index) {
+um_sequence *um_sequence_begin(const um_engine *e, const um_request *r, int32_t index) {
     um_sequence *j = UM_NEW(um_sequence);
     um_req *q = &j->req;
     j->slot = -1;
@@ -315,20 +324,16 @@ static um_status resolve(um_sequence *j, const um_engine *e, const um_request *r
     if (!st) st = um_req_check_unread_params(q, &r->decoding, &e->config.decoding, err);
     if (st) return st;
     j->bound = q->strategy->need(q);
-    st = check_need(e, j, err);
+    st = um_sequence_check_need(e, j, err);
     return st ? st : um_sequence_check_language(j, err);
 }
 
 um_status um_sequence_new(um_sequence **out, um_engine *e, const um_request *r, int32_t index, um_err *err) {
     um_ids prompt = {0};
-    um_sequence *j = new_sequence(e, r, index);
+    um_sequence *j = um_sequence_begin(e, r, index);
     um_req *q = &j->req;
     um_status st = um_model_adapter(e->model, r->adapter, &q->adapter, err);
-    if (!st) {
-        st = encode_prompt(e, r, &prompt, err);
-        if (!st) st = check_prompt(e, prompt.n, err);
-        st = um_fail_about(err, st, prompt_param(r));
-    }
+    if (!st) st = um_sequence_encode_prompt(e, r, &prompt, err);
     if (!st) q->n_prompt = q->filled = q->end = (int32_t)prompt.n;
     if (!st) st = check_parameters(q, err);
     if (!st) st = resolve(j, e, r, err);
@@ -348,7 +353,7 @@ um_status um_sequence_new(um_sequence **out, um_engine *e, const um_request *r, 
 }
 
 um_status um_sequence_check(um_engine *e, const um_request *r, size_t n_prompt, um_err *err) {
-    um_sequence *j = new_sequence(e, r, 0);
+    um_sequence *j = um_sequence_begin(e, r, 0);
     um_status st = um_model_adapter(e->model, r->adapter, &j->req.adapter, err);
     if (!st) st = um_fail_about(err, check_prompt(e, n_prompt, err), prompt_param(r));
     if (!st) j->req.n_prompt = j->req.filled = j->req.end = (int32_t)n_prompt;

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from model import Model
+from scores import Score, greedy_answer
 from strategies import STRATEGIES, Run
 from sub_blocks import fast_dllm_v2
 
@@ -95,6 +96,26 @@ def blocks():
         yield fast_dllm_v2, options, options["block_size"] * options["buffer_size"] if i % 3 == 0 else 1
 
 
+# Scores: the model, its block length (0: none), lengths of prompt and answer. The last tokens of some prompts are in the
+# first block of the answer, some answers end inside a block, and some blocks have one token.
+SCORES = [
+    ("llada", 0, [(9, 12), (1, 1), (30, 5), (3, 33)]),
+    ("dream", 0, [(9, 12), (1, 2), (17, 40)]),
+    ("sdar", 4, [(9, 12), (8, 9), (1, 1), (21, 30)]),
+    ("sdar", 16, [(9, 12), (32, 17), (15, 40)]),
+    ("fast_dllm_v2", 8, [(9, 12), (16, 25), (7, 2)]),
+]
+SCORE_RULES = [
+    {},
+    {"samples": 32, "seed": 5, "check_greedy": True},
+    {"samples": 12, "batch": 12, "seed": 1},
+    {"samples": 30, "batch": 3, "seed": 9007199254740991},
+    {"method": "confidence"},
+    {"method": "left_to_right"},
+    {"samples": 16, "cfg_scale": 0.75},
+    {"method": "confidence", "cfg_scale": 2.5},
+]
+
 CASES = {"llada": whole_sequences, "dream": whole_sequences, "fast_dllm_v2": blocks}
 
 
@@ -116,6 +137,40 @@ def record(model, strategy, options, multiple, random):
     return None
 
 
+def record_score(model, prompt, answer, options):
+    batch = {"batch": max(b for b in range(1, max(options["samples"] // 8, 1) + 1) if options["samples"] % b == 0)}
+    score = Score(model, prompt, answer, {**batch, **options})
+    result = score.result()
+    if score.margin < MARGIN:
+        return None
+    return {"options": options, "prompt": prompt, "answer": answer, **result, "sets": score.sets[:40]}
+
+
+def scores_of(model, block, sizes, random):
+    """Yields scores of random answers, and of those that greedy decoding writes."""
+    for n_prompt, n_answer in sizes:
+        for rule in SCORE_RULES:
+            if block and "cfg_scale" in rule:
+                continue
+            options = {"samples": 128, **rule, **({"block_size": block} if block else {})}
+            prompt, answer = ([int(i) for i in random.integers(0, 490, size=n)] for n in (n_prompt, n_answer))
+            yield record_score(model, prompt, answer, options)
+            if rule.get("check_greedy") or "method" in rule:
+                yield record_score(model, prompt, greedy_answer(model, prompt, n_answer, options)[0], options)
+
+
+def write_scores(out):
+    random, lines, dropped = np.random.default_rng(11), [], 0
+    for name, block, sizes in SCORES:
+        scores = list(scores_of(Model(ROOT / "build/data/golden/models" / name), block, sizes, random))
+        dropped += sum(score is None for score in scores)
+        for score in scores:
+            if score:
+                lines.append(json.dumps({"model": name, **score}, separators=(",", ":")))
+    (out / "scores.json").write_text("[\n%s\n]\n" % ",\n".join(lines))
+    print("scores", len(lines), "scores,", dropped, "without a clear order")
+
+
 def main():
     out = ROOT / "tests/data/oracle"
     out.mkdir(exist_ok=True)
@@ -128,6 +183,7 @@ def main():
         lines = ",\n".join(json.dumps(run, separators=(",", ":")) for run in runs)
         (out / f"{name}.json").write_text('{"model":"build/data/golden/models/%s","runs":[\n%s\n]}\n' % (name, lines))
         print(name, len(runs), "runs,", dropped, "without a clear prompt")
+    write_scores(out)
 
 
 main()

@@ -54,7 +54,7 @@ class Model:
         llada = config["model_type"] == "llada"
         names = LLADA if llada else QWEN
         self.mask = config["mask_token_id"]
-        self.shift = 0 if llada else 1
+        self.shift = int(config["model_type"] in ("Dream", "Fast_dLLM_Qwen"))
         self.n_heads = config["n_heads" if llada else "num_attention_heads"]
         self.n_kv_heads = config["n_kv_heads" if llada else "num_key_value_heads"]
         self.n_layers = config["n_layers" if llada else "num_hidden_layers"]
@@ -63,7 +63,7 @@ class Model:
         self.embed = tensors[names["embed"] + ".weight"]
         self.final_norm = tensors[names["final_norm"] + ".weight"]
         self.head = tensors[names["head"] + ".weight"]
-        self.head_dim = self.embed.shape[1] // self.n_heads
+        self.head_dim = config.get("head_dim", self.embed.shape[1] // self.n_heads)
         self.layers = []
         for i in range(self.n_layers):
             layer = {}
@@ -71,6 +71,8 @@ class Model:
                 full = names["layer"] % i + name
                 layer[part] = tensors[full + ".weight"]
                 layer[part + "_bias"] = tensors.get(full + ".bias", 0.0)
+            for part in ("q_norm", "k_norm"):
+                layer[part] = tensors.get(names["layer"] % i + f"self_attn.{part}.weight")
             self.layers.append(layer)
 
     def norm(self, x, weight):
@@ -88,6 +90,8 @@ class Model:
         out = []
         for name, heads in (("q", self.n_heads), ("k", self.n_kv_heads), ("v", self.n_kv_heads)):
             y = (x @ layer[name].T + layer[name + "_bias"]).reshape(len(x), heads, self.head_dim)
+            if layer.get(name + "_norm") is not None:
+                y = self.norm(y, layer[name + "_norm"])
             out.append(y if name == "v" else self.rotate(y, positions))
         return out
 
