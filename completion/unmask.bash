@@ -14,7 +14,7 @@ _unmask_models() {
     compgen -d -- "$1"
 }
 
-_unmask_commands='run chat generate eval inspect list quantize tokenize bench serve worker health check-plugin help'
+_unmask_commands='run chat generate score eval inspect list quantize tokenize bench serve worker health check-plugin help'
 
 _unmask_options() {
     local shared=' --model --model-name --mask-token-id --device --device-ids --dtype --quantization --no-deterministic --chat-template --special-in-content --load-format --check-weights --lora --lora-merge --max-loras --max-lora-rank --threads --pin --max-num-batched-tokens --kv-cache-dtype --kv-cache-layout --max-num-reqs --data-parallel-size --route-policy --max-model-len --page-size --num-pages --kv-memory-share --gpu-memory-utilization --enforce-eager --cuda-graph-sizes --disable-prefix-caching --schedule-policy --max-skips --admission --max-guests --max-refresh-per-step --compat --decoding-strategy --block-size --sampler --remask-threshold --accept-threshold --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --max-steps-per-block --max-post-edit-steps --edit-threshold --penalty-lambda --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --position-penalty --no-block-cache --no-causal-context --draft-threshold --gen-length --steps --cfg-scale --eps --alg-temp --no-sparse --retention --retention-ratio --delay-step --pool-kernel --head-select --canvas-steps --canvas-entropy-bound --t-min --t-max --stability-threshold --confidence-threshold --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --max-tokens --min-tokens --max-nfe --max-repetition-run --ignore-eos --json-space --grammar-depth --filling --logprobs'
@@ -22,6 +22,7 @@ _unmask_options() {
     'run') echo "--help --config --print-config --plugin --url --api-key --served-model-name --adapter --prompt --system --tools --chat-template-kwargs --raw --show-prompt --stop --json-object --json-schema --regex --grammar --choice --no-view --delay --json --step-map --profile --quiet$shared" ;;
     'chat') echo "--help --config --print-config --plugin --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --no-history --json-object --json-schema --regex --grammar --choice --no-view --delay --quiet$shared" ;;
     'generate') echo "--help --config --print-config --plugin --adapter --input --output --overwrite --raw --trace --step-map --timings --profile --progress-interval --quiet --json-object --json-schema --regex --grammar --choice$shared" ;;
+    'score') echo "--help --config --print-config --plugin --adapter --prompt --answer --input --raw --method --samples --batch --check-greedy --json --progress-interval --quiet$shared" ;;
     'eval') echo "--help --config --print-config --plugin --adapter --data --set --limit --batch --raw --likelihood --output --show-failures --json --quiet$shared" ;;
     'inspect') echo "--help --config --print-config --plugin --json$shared" ;;
     'list') echo "--help --config --print-config --plugin --json" ;;
@@ -78,6 +79,14 @@ _unmask_value() {
     'generate --regex') reply='' ;;
     'generate --grammar') reply='FILE' ;;
     'generate --choice') reply='' ;;
+    'score --adapter') reply='' ;;
+    'score --prompt' | 'score -p') reply='' ;;
+    'score --answer' | 'score -a') reply='' ;;
+    'score --input') reply='FILE' ;;
+    'score --method') reply='monte_carlo left_to_right confidence' ;;
+    'score --samples') reply='' ;;
+    'score --batch') reply='' ;;
+    'score --progress-interval') reply='' ;;
     'eval --adapter') reply='' ;;
     'eval --data') reply='FILE' ;;
     'eval --set') reply='' ;;
@@ -317,7 +326,7 @@ _unmask_words() {
     'list') echo 'all families strategies samplers retentions options backends commands endpoints fields foreign' ;;
     'bench') echo 'engine ops serve' ;;
     'check-plugin') echo 'FILE' ;;
-    'help') echo 'run chat generate eval inspect list quantize tokenize bench serve worker health check-plugin help' ;;
+    'help') echo 'run chat generate score eval inspect list quantize tokenize bench serve worker health check-plugin help' ;;
     esac
 }
 

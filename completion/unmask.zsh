@@ -18,6 +18,7 @@ _unmask_commands() {
         'run:answer one prompt'
         'chat:chat with a model'
         'generate:answer a file of requests'
+        'score:compute how likely given answers are'
         'eval:measure the accuracy of answers to known questions'
         'inspect:describe a checkpoint without reading its weights'
         'list:list families, strategies, samplers, options and other tables'
@@ -234,6 +235,30 @@ _unmask_specs() {
         '--regex=[the regular expression matches the whole answer]:PATTERN: '
         '--grammar=[the answer is a text of the grammar in FILE, in GBNF]:FILE:_files'
         '--choice=[the answer is one of these texts, which | separates]:A|B: '
+        '*:text: '
+        ) ;;
+    'score') _unmask_shared
+        specs+=(
+        '--help[print help]'
+        '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
+        '--print-config[print all options as a YAML file, with the source of each value, and exit]'
+        '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
+        '--adapter=[use this adapter of --lora]:NAME: '
+        '--prompt=[the prompt of the answers]:TEXT: '
+        '-p+[the prompt of the answers]:TEXT: '
+        '--answer=[an answer]:TEXT: '
+        '-a+[an answer]:TEXT: '
+        '--input=[file of prompts and answers, one JSON object per line, in place of --prompt]:FILE:_files'
+        '--raw[send prompts as they are, without the model'\''s chat template]'
+        '--method=[estimate the likelihood from random sets of masks, or compute the one of an order of filling\: left to right, or the most confident prediction first]:NAME:(monte_carlo left_to_right confidence)'
+        '--samples=[monte_carlo\: passes over the answer, or over each block of it]:N: '
+        '--batch=[monte_carlo\: samples over which the numbers of masks are spread evenly]:N: '
+        '--check-greedy[monte_carlo\: also find out whether greedy decoding would write the answer]'
+        '--json[print a JSON object, with the share of each token]'
+        '--progress-interval=[with --input\: seconds between progress lines if standard error is not a terminal]:S: '
+        '--quiet[print nothing but results and errors]'
+        '-q[print nothing but results and errors]'
         '*:text: '
         ) ;;
     'eval') _unmask_shared
@@ -543,7 +568,7 @@ _unmask_specs() {
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
         '--format=[text, or everything as a manual page, a Markdown reference or a completion script for a shell]:FORMAT:(text man markdown bash zsh fish)'
-        '*:argument:(run chat generate eval inspect list quantize tokenize bench serve worker health check-plugin help)'
+        '*:argument:(run chat generate score eval inspect list quantize tokenize bench serve worker health check-plugin help)'
         ) ;;
     *) return 1 ;;
     esac

@@ -29,9 +29,9 @@ typedef struct um_command {
     int (*run)(const struct um_command *self, int argc, char **argv);
 } um_command;
 extern const um_command *const um_commands[]; /* NULL ends the list */
-extern const um_command um_cmd_run, um_cmd_chat, um_cmd_generate, um_cmd_eval, um_cmd_inspect, um_cmd_list,
-    um_cmd_quantize, um_cmd_bench, um_cmd_bench_engine, um_cmd_bench_ops, um_cmd_bench_serve, um_cmd_tokenize,
-    um_cmd_serve, um_cmd_worker, um_cmd_health, um_cmd_check_plugin, um_cmd_help;
+extern const um_command um_cmd_run, um_cmd_chat, um_cmd_generate, um_cmd_score, um_cmd_eval, um_cmd_inspect,
+    um_cmd_list, um_cmd_quantize, um_cmd_bench, um_cmd_bench_engine, um_cmd_bench_ops, um_cmd_bench_serve,
+    um_cmd_tokenize, um_cmd_serve, um_cmd_worker, um_cmd_health, um_cmd_check_plugin, um_cmd_help;
 
 /* ---- plugin.c ---- */
 /* Loads the plugins of --plugin, else those of the variable UNMASK_PLUGIN. */

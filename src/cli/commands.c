@@ -1,10 +1,25 @@
 /* The table of subcommands. */
 #include "cli/cli.h"
 
-const um_command *const um_commands[] = {
-    &um_cmd_run,      &um_cmd_chat,     &um_cmd_generate, &um_cmd_eval,         &um_cmd_inspect,   &um_cmd_list,
-    &um_cmd_quantize, &um_cmd_tokenize, &um_cmd_bench,    &um_cmd_bench_engine, &um_cmd_bench_ops, &um_cmd_bench_serve,
-    &um_cmd_serve,    &um_cmd_worker,   &um_cmd_health,   &um_cmd_check_plugin, &um_cmd_help,      NULL};
+const um_command *const um_commands[] = {&um_cmd_run,
+                                         &um_cmd_chat,
+                                         &um_cmd_generate,
+                                         &um_cmd_score,
+                                         &um_cmd_eval,
+                                         &um_cmd_inspect,
+                                         &um_cmd_list,
+                                         &um_cmd_quantize,
+                                         &um_cmd_tokenize,
+                                         &um_cmd_bench,
+                                         &um_cmd_bench_engine,
+                                         &um_cmd_bench_ops,
+                                         &um_cmd_bench_serve,
+                                         &um_cmd_serve,
+                                         &um_cmd_worker,
+                                         &um_cmd_health,
+                                         &um_cmd_check_plugin,
+                                         &um_cmd_help,
+                                         NULL};
 
 const um_command *um_command_find(const char *name) {
     for (const um_command *const *c = um_commands; *c; c++)

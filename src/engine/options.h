@@ -18,6 +18,10 @@ extern "C" {
 size_t um_config_option_sets(um_option_set *sets, um_config *c);
 /* Fills in the sets of rows of a request: decoding, sampling. Returns the number of sets. */
 size_t um_request_option_sets(um_option_set *sets, um_request *r);
+/* Fills in the set of rows of a score. */
+um_option_set um_score_option_set(um_score_request *s);
+/* Initialises a score with the defaults of a configuration, as um_score_init does with those of an engine. */
+void um_score_init_config(const um_config *c, um_score_request *s);
 /* Appends the strategies and samplers that read a parameter of a request, "strategies full, sparse; sampler factor".
  * Appends nothing when all of them do. */
 void um_request_append_readers(const um_option *row, um_buf *out);

@@ -4,8 +4,11 @@
 #include "decode/score.h"
 #include "engine/engine.h"
 
-void um_score_init(const um_engine *e, um_score_request *s) {
-    const um_config *c = &e->config;
+um_option_set um_score_option_set(um_score_request *s) {
+    return (um_option_set){um_scoring_options, UM_LEN(um_scoring_options), &s->params};
+}
+
+void um_score_init_config(const um_config *c, um_score_request *s) {
     *s = (um_score_request){.size = sizeof *s, .special_in_content = c->special_in_content};
     um_options_init(um_scoring_options, UM_LEN(um_scoring_options), &s->params);
     s->params.block_size = c->decoding.block_size;
@@ -13,8 +16,10 @@ void um_score_init(const um_engine *e, um_score_request *s) {
     if (c->sampling.seed >= 0) s->params.seed = c->sampling.seed;
 }
 
+void um_score_init(const um_engine *e, um_score_request *s) { um_score_init_config(&e->config, s); }
+
 um_status um_score_set(um_score_request *s, const char *name, const char *value, um_err *err) {
-    const um_option_set set = {um_scoring_options, UM_LEN(um_scoring_options), &s->params};
+    const um_option_set set = um_score_option_set(s);
     return um_options_set(&set, 1, name, value, err);
 }
 
