@@ -369,6 +369,12 @@ static void a_failed_call_reports_the_reason(void **state) {
         {"run_diffusion_generation", "{}", "prompts", "prompts"},
         {"run_diffusion_generation", "{\"prompts\": [1]}", "prompts", "prompts"},
         {"run_diffusion_generation", "{\"prompts\": [\"a\"], \"sampling\": {}}", "params: {", "sampling"},
+        {"score", "{}", "an object", "request"},
+        {"score", "{\"request\": {\"prompt\": \"a\"}}", "missing", "answer"},
+        {"score", "{\"request\": {\"prompt\": [70], \"answer\": [[71], []]}}", "answer 1: the answer is empty",
+         "answer"},
+        {"score", "{\"request\": {}, \"name\": 1}", "request: {", "name"},
+        {"abort_scores", "{}", "1 or more", "ticket"},
         {"stats", "{\"worker\": 1}", "none", "worker"},
         {"flush_cache", "[]", "an object", ""},
         {"run_diffusion_generation", "{\"prompts\": [\"a\"], \"params\": [{}, {}]}", "params", "params"},
@@ -405,6 +411,49 @@ static void a_call_generates_a_list(void **state) {
         assert_string_equal(json_string_value(json_object_get(one, "finish_reason")), "max_new_tokens_reached");
     }
     assert_int_equal(json_integer_value(json_object_get(json_array_get(v, 1), "prompt_tokens")), 3);
+    json_decref(v);
+    shut_down(&f);
+}
+
+static void a_call_scores_answers(void **state) {
+    (void)state;
+    fixture f;
+    ready(&f);
+    json_t *v =
+        result(&f, "score", "{\"request\": {\"prompt\": [70, 71, 72], \"answer\": [[73, 74], \"x\"], \"seed\": 4}}");
+    const json_t *scores = json_object_get(v, "scores");
+    assert_int_equal(json_array_size(scores), 2);
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(json_real_value(json_object_get(json_array_get(scores, i), "logprob")) < 0);
+        assert_int_equal(json_integer_value(json_object_get(json_array_get(scores, i), "prompt_tokens")), 3);
+    }
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(scores, 0), "tokens")), 2);
+    json_decref(v);
+    shut_down(&f);
+}
+
+/* A call that takes minutes returns once it is aborted, and nothing runs then. */
+static void an_abort_ends_the_scores_of_a_call(void **state) {
+    (void)state;
+    static const char args[] = "{\"ticket\": 5, \"request\": {\"prompt\": [70], \"samples\": 1000000, \"answer\":"
+                               " [[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23],"
+                               " [24]]}}";
+    fixture f;
+    ready(&f);
+    send(&f, (um_msg){.type = UM_MSG_CALL, .call = {.call_id = 77, .name = UM_STR("score"), .args = um_str_of(args)}});
+    send(&f, (um_msg){.type = UM_MSG_CALL,
+                      .call = {.call_id = 78, .name = UM_STR("abort_scores"), .args = UM_STR("{\"ticket\": 5}")}});
+    um_msg m = expect(&f, UM_MSG_RETURN);
+    assert_int_equal(m.ret.call_id, 77);
+    assert_int_equal(m.ret.status, UM_ECANCELED);
+    m = expect(&f, UM_MSG_RETURN);
+    assert_int_equal(m.ret.call_id, 78);
+    assert_true(mentions(m.ret.value, "{\"aborted\":1}"));
+    json_t *v = result(&f, "slots", "{}");
+    assert_int_equal(json_array_size(v), 0);
+    json_decref(v);
+    v = result(&f, "abort_scores", "{\"ticket\": 5}");
+    assert_int_equal(json_integer_value(json_object_get(v, "aborted")), 0);
     json_decref(v);
     shut_down(&f);
 }
@@ -587,6 +636,8 @@ int main(void) {
         cmocka_unit_test(calls_find_utilities_by_name),
         cmocka_unit_test(a_failed_call_reports_the_reason),
         cmocka_unit_test(a_call_generates_a_list),
+        cmocka_unit_test(a_call_scores_answers),
+        cmocka_unit_test(an_abort_ends_the_scores_of_a_call),
         cmocka_unit_test(a_generated_list_has_seeds_and_probabilities),
         cmocka_unit_test(numbers_name_the_prompts_of_a_list),
         cmocka_unit_test(requests_are_aborted_at_the_end),

@@ -17,7 +17,7 @@ void um_sleep_on_change(um_service *s);
 extern const um_endpoint_set um_sleep_endpoints, um_adapters_endpoints, um_chat_endpoints, um_completions_endpoints,
     um_conversations_endpoints, um_llama_endpoints, um_messages_endpoints, um_models_endpoints, um_native_endpoints,
     um_ops_endpoints, um_options_endpoints, um_page_endpoints, um_responses_endpoints, um_results_endpoints,
-    um_runtime_endpoints, um_sglang_endpoints, um_tokens_endpoints;
+    um_runtime_endpoints, um_score_endpoints, um_sglang_endpoints, um_tokens_endpoints;
 
 #ifdef __cplusplus
 }

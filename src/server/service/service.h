@@ -29,6 +29,8 @@ typedef struct um_service {
     struct um_intake *intakes;         /* list of the bodies that the readers have (generate/intake.h) */
     struct um_batch_store *batches;    /* files and batches (batch/batch.h); NULL without --state-dir */
     double started;                    /* start time of the server, epoch seconds */
+    int64_t last_score;                /* number of the last request for scores (api/score.c) */
+    int32_t n_scores;                  /* such requests that wait or run */
     int32_t n_open;                    /* exchanges that have not ended */
     struct um_rest_waiter *resting;    /* requests that wait for sleep or for waking (api/sleep.c) */
     bool changes_adapters;             /* the workers load or unload an adapter (api/adapters.c) */

@@ -33,6 +33,7 @@ struct um_worker {
     um_msg_stats slept;            /* the counts of the routers before the last sleep */
     bool wakes;                    /* wake_up was called */
     um_task *task[UM_TASK_CHAINS]; /* hash table by rid */
+    struct um_score_call *scores;  /* calls of `score` that have not returned */
     um_arena command, event;       /* memory for one command, and for one event */
     um_buf frame;
     um_step_counts counts;
@@ -68,6 +69,8 @@ void um_worker_call(um_worker *w, const um_msg_call *c);
 
 /* ---- utility_generate.c ---- */
 extern const um_utility um_utility_generate;
+/* ---- utility_score.c ---- */
+extern const um_utility um_utility_score, um_utility_abort_scores;
 
 #ifdef __cplusplus
 }

@@ -330,6 +330,8 @@ const um_utility *const um_utilities[] = {&echo,
                                           &start_profile,
                                           &stop_profile,
                                           &um_utility_generate,
+                                          &um_utility_score,
+                                          &um_utility_abort_scores,
                                           NULL};
 
 static const um_utility *find(um_str name, um_err *err) {

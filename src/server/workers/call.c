@@ -147,6 +147,26 @@ static void send_spread(um_pending_call *c, um_str args) {
     um_free(up);
 }
 
+/* Returns the number of open calls of a worker. */
+static int32_t count_open(const um_worker_pool *pool, uint16_t worker) {
+    int32_t n = 0;
+    for (const um_pending_call *c = pool->calls; c; c = c->next)
+        for (int32_t i = 0; i < c->n_parts; i++) n += c->part[i].open && c->part[i].worker == worker;
+    return n;
+}
+
+/* Chooses the worker with the fewest open calls, among equals the one with the shortest queue. */
+static void send_to_any(um_pending_call *c, um_str args) {
+    um_worker_pool *pool = c->pool;
+    um_worker_slot **up = UM_NEW_ARRAY(um_worker_slot *, (size_t)pool->n_slots);
+    const int32_t n = find_up(pool, up);
+    int32_t best = 0;
+    for (int32_t k = 1; k < n; k++)
+        if (count_open(pool, up[k]->index) < count_open(pool, up[best]->index)) best = k;
+    if (n) send_part(c, up[best], args);
+    um_free(up);
+}
+
 static void send_to_each(um_pending_call *c, int32_t i, um_str args) {
     um_worker_pool *pool = c->pool;
     for (int32_t k = 0; k < pool->n_slots; k++)
@@ -161,13 +181,14 @@ void um_worker_pool_call(um_worker_pool *pool, int32_t i, const char *name, um_s
                            .id = ++pool->last_call,
                            .name = um_strdup(name),
                            .timeout = timeout,
-                           .of_all = i < 0,
+                           .of_all = i == UM_WORKER_ALL,
                            .done = done,
                            .arg = arg};
     pool->calls = c;
     c->part = UM_NEW_ARRAY(um_call_result, (size_t)pool->n_slots);
     c->timer = evtimer_new(pool->base, on_timeout, c);
-    if (i < 0 && um_streq(name, UM_SPREAD_NAME)) send_spread(c, args);
+    if (i == UM_WORKER_ALL && um_streq(name, UM_SPREAD_NAME)) send_spread(c, args);
+    else if (i == UM_WORKER_ANY) send_to_any(c, args);
     else send_to_each(c, i, args);
     if (c->n_parts == 0 && i < 0) um_fail(&c->err, UM_EIO, "%s: %s", name, um_worker_pool_down_reason(pool));
     else if (c->n_parts == 0) um_fail(&c->err, UM_EINVAL, "%s: unknown worker %d", name, i);

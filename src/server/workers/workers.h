@@ -85,14 +85,15 @@ int32_t um_worker_pool_outstanding(const um_worker_pool *pool);
 /* Fails all generations with 503. */
 void um_worker_pool_cancel_all(um_worker_pool *pool, const um_err *why);
 
-/* Calls a utility of worker i, or of all workers that are up (i = -1). The result of -1 is an array with a result for
- * each worker.
+/* Calls a utility of worker i, of all workers that are up (UM_WORKER_ALL), or of the one with the fewest open calls and
+ * the shortest queue (UM_WORKER_ANY). The result of UM_WORKER_ALL is an array with a result for each worker.
  *
- * run_diffusion_generation with i = -1 divides the prompts among the workers that are up. Its result is one list, in
- * the order of the prompts. The first failure of a worker fails the call.
+ * run_diffusion_generation with UM_WORKER_ALL divides the prompts among the workers that are up. Its result is one
+ * list, in the order of the prompts. The first failure of a worker fails the call.
  *
  * `done` is called once, never from inside um_worker_pool_call. It gets UM_ECANCELED after a timeout, and UM_EIO when a
  * worker dies. `value` is JSON and NUL-terminated. */
+enum { UM_WORKER_ALL = -1, UM_WORKER_ANY = -2 };
 typedef void (*um_call_fn)(void *arg, um_status s, const char *value, const um_err *err);
 void um_worker_pool_call(um_worker_pool *pool, int32_t i, const char *name, um_str args, double timeout,
                          um_call_fn done, void *arg);
