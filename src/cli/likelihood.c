@@ -1,163 +1,176 @@
-/* Estimates the likelihood of one answer (likelihood.h), with passes of the engine's own buffers. */
+/* Estimates the likelihood of the answers of a file of questions, and prints the report. */
 #include "cli/likelihood.h"
 
-#include <float.h>
 #include <math.h>
 
+#include "cli/report.h"
 #include "engine/engine.h"
 
-typedef struct work {
-    um_engine *e;
-    const um_arch *arch;
-    int32_t n;            /* tokens of prompt and answer */
-    int32_t *known;       /* [n] */
-    int32_t *id, *pos;    /* [n_room] the tokens of a pass */
-    int32_t *slot, *seen; /* [n_room] */
-    int32_t *place;       /* [n_room] positions of the answer in the block, in random order */
-    um_row *row;          /* [n_room] */
-    um_answer *answer;    /* [n_room] */
-    int32_t *page, n_pages, n_room, block;
-    int32_t adapter, n_masks;
-    uint64_t number;
-} work;
+/* Scores in the engines' queues, per place. */
+#define QUEUED_PER_PLACE 2
 
-/* ---- One pass ---------------------------------------------------------------------------------------------------- */
+/* The score of an answer. */
+typedef struct answer {
+    bool is_done;
+    um_finish finish;
+    int64_t tokens, passes;
+    double nats, standard_error; /* of -log p */
+} answer;
 
-/* Asks for the probability of the known token at position `at`. */
-static um_row row_of(const work *w, int32_t at) {
-    return (um_row){
-        .src = {at - w->arch->shift, 0}, .w = {1, 0}, .how = {.top_p = 1}, .want = UM_WANT_PROB_OF, .id = w->known[at]};
+/* Sums over answers. */
+typedef struct sums {
+    int64_t answers, tokens, passes;
+    double nats, variance;
+} sums;
+
+/* ---- Answers ----------------------------------------------------------------------------------------------------- */
+
+static void on_score(void *arg, const um_score_result *r) {
+    *(answer *)arg = (answer){.is_done = true,
+                              .finish = r->finish,
+                              .tokens = (int64_t)r->n_tokens,
+                              .passes = r->passes,
+                              .nats = -r->logprob,
+                              .standard_error = r->standard_error};
 }
 
-/* Feeds the first n positions with masks at place[0..n_masked). Adds the negative logarithms of the probabilities of
- * the known tokens at these positions to *nats. */
-static um_status run_pass(work *w, int32_t n, int32_t n_masked, double *nats, um_err *err) {
-    const um_visibility rule = {.see = w->arch->see, .block = w->block};
-    const um_backend *b = w->e->model->backend;
-    for (int32_t i = 0; i < n; i++) {
-        w->id[i] = i < w->n ? w->known[i] : w->arch->mask_id;
-        w->pos[i] = i;
-        w->slot[i] = (int32_t)um_slot_of(w->page, w->e->config.page_size, i);
-        w->seen[i] = UM_MIN(um_visible_end(rule, i), n);
+/* Queues the answer of question i. */
+static um_status submit(const um_session *s, const um_likelihood_run *r, size_t i, answer *out, um_err *err) {
+    const um_example *x = &r->data->example[i];
+    const um_message message = {"user", x->prompt};
+    um_score_request q;
+    um_score_init(s->engine, &q);
+    if (r->raw) {
+        q.text = x->prompt;
+        q.text_len = strlen(x->prompt);
+    } else {
+        q.messages = &message;
+        q.n_messages = 1;
     }
-    for (int32_t i = 0; i < n_masked; i++) {
-        w->id[w->place[i]] = w->arch->mask_id;
-        w->row[i] = row_of(w, w->place[i]);
-    }
-    const um_span span = {.n = n, .page = w->page, .keys = {0, n}, .adapter = w->adapter};
-    const um_batch batch = {.n_tokens = n,
-                            .n_spans = 1,
-                            .n_rows = n_masked,
-                            .id = w->id,
-                            .pos = w->pos,
-                            .slot = w->slot,
-                            .seen_end = w->seen,
-                            .span = &span,
-                            .row = w->row,
-                            .answer = w->answer};
-    um_status s = b->submit(w->e->forward, &batch, err);
-    if (!s) s = b->wait(w->e->forward, err);
-    /* A probability below the smallest float counts as that float. */
-    for (int32_t i = 0; i < n_masked && !s; i++) *nats -= log((double)UM_MAX(w->answer[i].p_id, FLT_MIN));
+    q.answer = x->answer;
+    q.answer_len = strlen(x->answer);
+    q.special_in_content = UM_SPECIAL_AUTO;
+    q.adapter = r->adapter;
+    q.params.samples = r->n_masks;
+    q.params.seed = (int64_t)i;
+    q.on_score = on_score;
+    q.arg = out;
+    const um_status st = um_router_score(s->router, &q, NULL, err);
+    return st ? um_fail_in(err, "question %s", x->id) : UM_OK;
+}
+
+static um_status write_line(const um_likelihood_run *r, const um_example *x, const answer *a, um_err *err) {
+    um_buf line = {0};
+    um_jw w;
+    if (r->out->ledger.fd < 0) return UM_OK;
+    um_jw_init(&w, &line);
+    um_jw_begin_object(&w);
+    um_jw_key(&w, "id");
+    um_jw_raw(&w, x->id, strlen(x->id));
+    um_jw_put_cstr(&w, "kind", x->kind);
+    um_jw_put_int(&w, "tokens", a->tokens);
+    um_jw_put_double(&w, "nats", a->nats);
+    um_jw_put_double(&w, "standard_error", a->standard_error);
+    um_jw_end_object(&w);
+    um_status s = um_result_file_write(r->out, &line, err);
+    um_buf_free(&line);
     return s;
 }
 
-/* ---- One block --------------------------------------------------------------------------------------------------- */
-
-/* Puts the positions [from, to) into a random order of which only the first n_first matter. */
-static void shuffle(work *w, int32_t from, int32_t to, int32_t n_first, int32_t pass) {
-    const uint64_t key = um_rng_key(w->number, (uint64_t)from, (uint64_t)pass, 0);
-    const int32_t n = to - from;
-    for (int32_t i = 0; i < n; i++) w->place[i] = from + i;
-    for (int32_t i = 0; i < n_first; i++) {
-        const int32_t k = i + (int32_t)(um_rng_u64(key, (uint64_t)i) % (uint64_t)(n - i)), other = w->place[k];
-        w->place[k] = w->place[i];
-        w->place[i] = other;
-    }
-}
-
-/* Adds the estimate for the positions [from, to) of the answer. A pass feeds `n` positions. */
-static um_status add_block(work *w, int32_t from, int32_t to, int32_t n, um_likelihood *sum, um_err *err) {
-    const int64_t L = to - from;
-    um_status s = UM_OK;
-    for (int32_t i = 0; i < w->n_masks && !s; i++) {
-        const int32_t l = 1 + (int32_t)((2 * i + 1) * L / (2 * (int64_t)w->n_masks));
-        double nats = 0;
-        if (um_cli_interrupted()) return um_fail(err, UM_ECANCELED, "interrupted");
-        shuffle(w, from, to, l, i);
-        s = run_pass(w, n, l, &nats, err);
-        sum->nats += (double)L / l * nats / w->n_masks;
-        sum->passes++;
-    }
-    return s;
-}
-
-/* ---- An answer --------------------------------------------------------------------------------------------------- */
-
-/* A block's positions behind the answer are masked, as they are when the block is decoded. */
-static um_status add_blocks(work *w, int32_t from, um_likelihood *sum, um_err *err) {
-    um_status s = UM_OK;
-    for (int32_t end; from < w->n && !s; from = end) {
-        end = w->block ? UM_MIN(w->n, (from / w->block + 1) * w->block) : w->n;
-        const int32_t fed = w->block ? (from / w->block + 1) * w->block : w->n;
-        s = add_block(w, from, end, fed, sum, err);
-    }
-    return s;
-}
-
-static void allocate(work *w) {
-    const size_t n = (size_t)w->n_room;
-    w->id = UM_NEW_ARRAY(int32_t, n);
-    w->pos = UM_NEW_ARRAY(int32_t, n);
-    w->slot = UM_NEW_ARRAY(int32_t, n);
-    w->seen = UM_NEW_ARRAY(int32_t, n);
-    w->place = UM_NEW_ARRAY(int32_t, n);
-    w->row = UM_NEW_ARRAY(um_row, n);
-    w->answer = UM_NEW_ARRAY(um_answer, n);
-    w->page = UM_NEW_ARRAY(int32_t, (size_t)w->n_pages);
-    for (int32_t i = 0; i < w->n_pages; i++) w->page[i] = i;
-}
-
-static void release(work *w) {
-    void *all[] = {w->known, w->id, w->pos, w->slot, w->seen, w->place, w->row, w->answer, w->page};
-    for (size_t i = 0; i < UM_LEN(all); i++) um_free(all[i]);
-}
-
-static um_status check_length(const work *w, size_t n, um_err *err) {
-    const um_config *c = &w->e->config;
-    const int64_t pages = (int64_t)c->num_pages * c->page_size;
-    const int64_t most = UM_MIN(UM_MIN((int64_t)c->max_num_batched_tokens, pages), (int64_t)w->e->max_len);
-    const int64_t fed = w->block ? UM_CEIL_DIV((int64_t)n, w->block) * w->block : (int64_t)n;
-    if (fed <= most) return UM_OK;
-    return um_fail(err, UM_ELIMIT,
-                   "prompt and answer have %zu tokens, %lld in whole blocks; a pass may have %lld: raise "
-                   "--max-num-batched-tokens, --num-pages or --max-model-len",
-                   n, (long long)fed, (long long)most);
-}
-
-um_status um_likelihood_add(um_engine *e, const int32_t *prompt, size_t n_prompt, const int32_t *answer,
-                            size_t n_answer, int32_t adapter, int32_t n_masks, uint64_t number, um_likelihood *sum,
-                            um_err *err) {
-    work w = {.e = e, .arch = &e->model->arch, .adapter = adapter, .n_masks = n_masks, .number = number};
-    const bool has_blocks = w.arch->see == UM_SEE_BLOCK_CAUSAL;
-    if (w.arch->see == UM_SEE_CAUSAL)
-        return um_fail(err, UM_EUNSUPPORTED,
-                       "--likelihood does not know the family %s, which has causal attention; leave it out",
-                       w.arch->family->name);
-    w.block = has_blocks ? um_engine_block(e) : 0;
-    um_status s = check_length(&w, n_prompt + n_answer, err);
-    if (s) return s;
-    w.n = (int32_t)(n_prompt + n_answer);
-    w.n_room = w.n + w.block;
-    w.n_pages = UM_CEIL_DIV(w.n_room, e->config.page_size);
-    w.known = UM_NEW_ARRAY(int32_t, (size_t)w.n);
-    memcpy(w.known, prompt, n_prompt * sizeof *prompt);
-    memcpy(w.known + n_prompt, answer, n_answer * sizeof *answer);
-    allocate(&w);
-    s = add_blocks(&w, (int32_t)n_prompt, sum, err);
-    release(&w);
-    if (s) return s;
+/* Adds a finished answer to the sums, and writes its line. */
+static um_status take(const um_likelihood_run *r, size_t i, const answer *a, sums *sum, um_err *err) {
+    const um_example *x = &r->data->example[i];
+    if (a->finish != UM_FINISH_STEPS)
+        return um_fail(err, UM_EMODEL, "question %s: %s", x->id, um_cli_failure_of(a->finish));
     sum->answers++;
-    sum->tokens += (int64_t)n_answer;
+    sum->tokens += a->tokens;
+    sum->passes += a->passes;
+    sum->nats += a->nats;
+    sum->variance += a->standard_error * a->standard_error;
+    return write_line(r, x, a, err);
+}
+
+/* Runs all answers; the results are taken in the order of the questions. */
+static um_status run_all(const um_session *s, const um_config *c, const um_likelihood_run *r, um_progress *bar,
+                         answer *list, sums *sum, um_err *err) {
+    const size_t most = (size_t)c->max_num_reqs * (size_t)um_router_size(s->router) * QUEUED_PER_PLACE;
+    size_t next = 0, first = 0;
+    um_status st = UM_OK;
+    while (!st && first < r->data->n) {
+        if (um_cli_interrupted()) return um_fail(err, UM_ECANCELED, "interrupted");
+        for (; !st && next < r->data->n && um_router_pending(s->router) < most; next++)
+            st = submit(s, r, next, &list[next], err);
+        if (!st) st = um_router_step(s->router, err);
+        for (; !st && first < next && list[first].is_done; first++) st = take(r, first, &list[first], sum, err);
+        if (bar) um_progress_set(bar, sum->answers, NULL);
+    }
+    return st;
+}
+
+/* ---- The report -------------------------------------------------------------------------------------------------- */
+
+static double per_token(const sums *l) { return um_ratio(l->nats, (double)l->tokens); }
+
+/* NAN: the passes over an answer are one batch. */
+static double error_per_token(const sums *l) { return um_ratio(sqrt(l->variance), (double)l->tokens); }
+
+static void print_table(const um_session *s, const um_config *c, const um_likelihood_run *r, const sums *l,
+                        double seconds) {
+    um_buf changes = {0};
+    um_model_info info;
+    um_model_get_info(s->model, &info);
+    um_report_changes(&changes, c);
+    printf("nats per token  %.5f", per_token(l));
+    if (!isnan(error_per_token(l))) printf(" +- %.5f", error_per_token(l));
+    putchar('\n');
+    printf("perplexity      %.5f\n", exp(per_token(l)));
+    printf("\nmodel           %s (%s), %s\n", info.path, info.family, um_model_type_name(s->model));
+    printf("questions       %s%s\n", r->path, r->raw ? ", as plain text" : ", through the chat template");
+    printf("options         %s\n", changes.data);
+    printf("answers         %lld of %lld tokens in %.2f s, %lld passes, at most %d for each block of an answer\n",
+           (long long)l->answers, (long long)l->tokens, seconds, (long long)l->passes, r->n_masks);
+    um_buf_free(&changes);
+}
+
+static void print_json(const um_session *s, const um_config *c, const um_likelihood_run *r, const sums *l,
+                       double seconds) {
+    um_buf out = {0};
+    um_jw w;
+    um_model_info info;
+    um_model_get_info(s->model, &info);
+    um_jw_init(&w, &out);
+    um_jw_begin_object(&w);
+    um_jw_put_cstr(&w, "model", info.path);
+    um_jw_put_cstr(&w, "family", info.family);
+    um_jw_put_cstr(&w, "types", um_model_type_name(s->model));
+    um_jw_put_cstr(&w, "data", r->path);
+    um_jw_put_int(&w, "n", l->answers);
+    um_jw_put_int(&w, "tokens", l->tokens);
+    um_jw_put_int(&w, "masks", r->n_masks);
+    um_jw_put_int(&w, "passes", l->passes);
+    um_jw_put_double(&w, "nats_per_token", per_token(l));
+    um_jw_put_double(&w, "standard_error", error_per_token(l));
+    um_jw_put_double(&w, "perplexity", exp(per_token(l)));
+    um_jw_put_double(&w, "seconds", seconds);
+    um_jw_key(&w, "options");
+    um_report_options(&w, c);
+    um_jw_end_object(&w);
+    um_buf_putc(&out, '\n');
+    um_cli_write(&out);
+    um_buf_free(&out);
+}
+
+um_status um_likelihood_measure(const um_session *s, const um_config *c, const um_likelihood_run *r, um_err *err) {
+    sums sum = {0};
+    um_progress *bar = r->quiet ? NULL : um_progress_new("answers", (int64_t)r->data->n, 0, UM_PROGRESS_INTERVAL);
+    answer *list = UM_NEW_ARRAY(answer, r->data->n);
+    const double start = um_now();
+    um_status st = run_all(s, c, r, bar, list, &sum, err);
+    um_progress_free(bar);
+    um_free(list);
+    if (!st) st = um_result_file_close(r->out, err);
+    if (st) return st;
+    if (r->json) print_json(s, c, r, &sum, um_now() - start);
+    else print_table(s, c, r, &sum, um_now() - start);
     return UM_OK;
 }
