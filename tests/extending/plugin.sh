@@ -50,36 +50,46 @@ servers_and_their_workers_use_it() {
 mistakes_are_named() {
     plugin=$(build_plugin examples/plugins/annealed.c)
     try run --model models/tiny-block --plugin "$plugin" --sampler annealed --annealed-start 3 Hello
-    [ "$rc" = 2 ] && grep -q 'annealed-start: 3 is outside 0..1' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'annealed-start: 3 is outside 0..1' "$work/err"
     try run --model models/tiny-block --plugin "$plugin" --annealed-start 0.5 Hello
-    [ "$rc" = 2 ] && grep -q 'annealed_start: 0.5 would have no effect.*read by sampler annealed' "$work/err"
+    [ "$rc" = 3 ]
+    grep -q 'annealed_start: 0.5 would have no effect.*read by sampler annealed' "$work/err"
     try run --model models/tiny-block --plugin "$work/missing.so" Hello
-    [ "$rc" = 2 ] && grep -q "plugin: the plugin can't be loaded: .*missing.so" "$work/err"
+    [ "$rc" = 2 ]
+    grep -q "plugin: the plugin can't be loaded: .*missing.so" "$work/err"
     echo 'int nothing;' > "$work/nothing.c"
     try run --model models/tiny-block --plugin "$(build_plugin "$work/nothing.c")" Hello
-    [ "$rc" = 2 ] && grep -q 'a plugin defines the array um_plugin_samplers' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'a plugin defines the array um_plugin_samplers' "$work/err"
     try run --model models/tiny-block --plugin "$plugin,$plugin" Hello
-    [ "$rc" = 2 ] && grep -q 'sampler annealed: the name is taken' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'sampler annealed: the name is taken' "$work/err"
     echo "plugin: $plugin" > "$work/file.yaml"
     try run --model models/tiny-block --config "$work/file.yaml" Hello
-    [ "$rc" = 2 ] && grep -q 'plugin belongs on the command line or in the environment' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'plugin belongs on the command line or in the environment' "$work/err"
 }
 check_plugin_tells_good_from_bad() {
     plugin=$(build_plugin examples/plugins/annealed.c)
     try check-plugin "$plugin"
-    [ "$rc" = 0 ] && grep -qx 'sampler annealed: keeps all rules' "$work/out"
+    [ "$rc" = 0 ]
+    grep -qx 'sampler annealed: keeps all rules' "$work/out"
     sed 's/batch->probability\[i\] > threshold/batch->probability[i] > threshold || batch->n_blocks > 1/' \
         examples/plugins/annealed.c > "$work/nosy.c"
     try check-plugin "$(build_plugin "$work/nosy.c")"
-    [ "$rc" = 1 ] && grep -q 'its decision about a block depends on the other blocks of the batch' "$work/out"
-    sed 's/(void)arg;/(void)arg; static void *kept; *(void **)(kept = malloc(64)) = kept;/; s/<unmask.h>/<unmask.h>\n#include <stdlib.h>/' \
+    [ "$rc" = 1 ]
+    grep -q 'its decision about a block depends on the other blocks of the batch' "$work/out"
+    sed 's/(void)arg;/(void)arg; void **kept = malloc(64); *kept = kept;/; s/<unmask.h>/<unmask.h>\n#include <stdlib.h>/' \
         examples/plugins/annealed.c > "$work/leaks.c"
     try check-plugin "$(build_plugin "$work/leaks.c")"
-    [ "$rc" = 1 ] && grep -q 'sampler annealed: it keeps memory that it allocates' "$work/out"
+    [ "$rc" = 1 ]
+    grep -q 'sampler annealed: it keeps memory that it allocates' "$work/out"
     try check-plugin "$work/missing.so"
     [ "$rc" = 2 ]
     try check-plugin
-    [ "$rc" = 2 ] && grep -q 'expected one FILE' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'expected one FILE' "$work/err"
 }
 
 claims_all
