@@ -22,7 +22,7 @@ from .errors import (
 )
 from .hub import from_pretrained
 from .llm import LLM
-from .outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput, Snapshot, Trace
+from .outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput, ScoreOutput, Snapshot, Trace
 from .params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 from .samplers import SamplerBatch, SamplerError, SamplerParam, load_plugin, sampler
 from .tokenizer import Tokenizer
@@ -37,6 +37,7 @@ __all__ = [
     "CompletionOutput",
     "Logprob",
     "RequestMetrics",
+    "ScoreOutput",
     "Snapshot",
     "Trace",
     "Tokenizer",

@@ -12,7 +12,7 @@ import concurrent.futures
 import itertools
 import os
 import threading
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Union
 
 import numpy as np
 
@@ -38,6 +38,11 @@ class Request:
         self.unfinished = c.n
         self.error: Optional[Exception] = None
         output.outputs = [outputs.CompletionOutput(index, engine.tokenizer) for index in range(c.n)]
+
+    def add(self, router, callbacks: "Callbacks", key: int, number, err) -> int:
+        """Queues the request. Its events come with the key. Returns a um_status."""
+        self.c.arg, self.c.on_event = ffi.cast("void *", key), callbacks.event
+        return lib.um_router_add(router, self.c, number, err)
 
     def ended(self) -> bool:
         """Returns whether no further event will come."""
@@ -109,6 +114,58 @@ def trace_of(t) -> outputs.Trace:
     )
 
 
+class Score:
+    """A score that an engine computes, as Request."""
+
+    def __init__(self, engine: "Engine", c, keep: List[Any], output: outputs.ScoreOutput):
+        self.engine, self.c, self.output = engine, c, output
+        self.keep = keep
+        self.number = 0
+        self.unfinished = 1
+        self.error: Optional[Exception] = None
+
+    def add(self, router, callbacks: "Callbacks", key: int, number, err) -> int:
+        """Queues the score. Its result comes with the key. Returns a um_status."""
+        self.c.arg, self.c.on_score = ffi.cast("void *", key), callbacks.score
+        return lib.um_router_score(router, self.c, number, err)
+
+    def ended(self) -> bool:
+        """Returns whether no result will come."""
+        return self.unfinished == 0 or self.error is not None
+
+    def on_event(self, result) -> None:
+        """Stores the result."""
+        store_score(self.output, result)
+        self.unfinished = 0
+        if result.finish != lib.UM_FINISH_STEPS:
+            self.error = UnmaskError(f"there is no score: {_FINISH_REASONS[result.finish]}")
+
+    def on_end(self) -> None:
+        """The score has ended, and the step is over."""
+
+
+AnyRequest = Union[Request, Score]
+
+
+class Callbacks(NamedTuple):
+    """What the library calls."""
+
+    event: Any
+    score: Any
+
+
+def store_score(output: outputs.ScoreOutput, result) -> None:
+    """Copies a um_score_result."""
+    n = result.n_tokens
+    output.logprob, output.standard_error = result.logprob, result.standard_error
+    output.token_ids = np.frombuffer(octets(result.token_ids, 4 * n), np.int32).tolist()
+    output.token_logprobs = np.frombuffer(octets(result.token_logprob, 8 * n), np.float64)
+    output.is_greedy = None if result.is_greedy < 0 else bool(result.is_greedy)
+    output.passes, output.seed = result.passes, result.seed
+    output.num_prompt_tokens, output.num_cached_tokens = result.prompt_tokens, result.cached_tokens
+    output.total_seconds = result.total_seconds
+
+
 class Engine:
     """Opens a model and starts the engine thread. `on_load(fraction)` is called while the weights are read."""
 
@@ -118,11 +175,14 @@ class Engine:
         self._wake = threading.Condition()
         self._closing = False
         self._failure: Optional[UnmaskError] = None
-        self._requests: Dict[int, Request] = {}
+        self._requests: Dict[int, AnyRequest] = {}
         self._keys = itertools.count(1)
-        self._ended: List[Request] = []
+        self._ended: List[AnyRequest] = []
         self._err, self._number = new_error(), ffi.new("int64_t *")
-        self._callback = ffi.callback("um_event_fn", self._on_event, onerror=self._on_callback_error)
+        self._callbacks = Callbacks(
+            ffi.callback("um_event_fn", self._on_event, onerror=self._on_callback_error),
+            ffi.callback("um_score_fn", self._on_score, onerror=self._on_callback_error),
+        )
         self.flush: Callable[[], None] = _nothing  # called after each step, on the engine thread
         config = ffi.new("um_config *")
         lib.um_config_init(config)
@@ -132,6 +192,8 @@ class Engine:
         self.tokenizer = Tokenizer(self.model)
         self._template = ffi.new("um_request *")
         lib.um_request_init(lib.um_router_engine(self._router, 0), self._template)
+        self._score_template = ffi.new("um_score_request *")
+        lib.um_score_init(lib.um_router_engine(self._router, 0), self._score_template)
         self._thread = threading.Thread(target=self._run, name="unmask engine", daemon=True)
         self._thread.start()
 
@@ -145,15 +207,19 @@ class Engine:
 
     # ---- Any thread --------------------------------------------------------------------------------------------------
 
+    def new_score(self):
+        """Returns a um_score_request with the defaults of the engine."""
+        return ffi.new("um_score_request *", self._score_template[0])
+
     def new_request(self):
         """Returns a um_request with the defaults of the engine."""
         return ffi.new("um_request *", self._template[0])
 
-    def submit(self, requests: List[Request]) -> None:
+    def submit(self, requests: List[AnyRequest]) -> None:
         """Queues requests. The on_end of each is called when it has ended."""
         self._post(lambda: self._add_all(requests))
 
-    def abort(self, requests: List[Request]) -> None:
+    def abort(self, requests: List[AnyRequest]) -> None:
         """Ends requests early."""
         if not self._closing:
             self._post(lambda: self._abort_all(requests))
@@ -242,19 +308,18 @@ class Engine:
             request.on_end()
         self.flush()
 
-    def _add_all(self, requests: List[Request]) -> None:
+    def _add_all(self, requests: List[AnyRequest]) -> None:
         for request in requests:
             if not request.ended():
                 self._add(request)
 
-    def _add(self, request: Request) -> None:
+    def _add(self, request: AnyRequest) -> None:
         if self._closing:
             self._fail(request, ClosedError("the LLM was closed before the request ended"))
             return
         key = next(self._keys)
-        request.c.arg, request.c.on_event = ffi.cast("void *", key), self._callback
         self._requests[key] = request
-        status = lib.um_router_add(self._router, request.c, self._number, self._err)
+        status = request.add(self._router, self._callbacks, key, self._number, self._err)
         request.number = self._number[0]
         request.c = request.keep = None
         if status:
@@ -265,7 +330,7 @@ class Engine:
         request.error = error
         self._ended.append(request)
 
-    def _abort_all(self, requests: List[Request]) -> None:
+    def _abort_all(self, requests: List[AnyRequest]) -> None:
         for request in requests:
             if request.ended():
                 continue
@@ -281,8 +346,15 @@ class Engine:
         if event.type == lib.UM_EVENT_FINISH and event.result.finish == lib.UM_FINISH_SAMPLER:
             request.error = failures.take(event.id) or request.error
         if request.unfinished == 0:
-            del self._requests[key]
-            self._ended.append(request)
+            self._end(key)
+
+    def _on_score(self, arg, result) -> None:
+        key = int(ffi.cast("uintptr_t", arg))
+        self._requests[key].on_event(result)
+        self._end(key)
+
+    def _end(self, key: int) -> None:
+        self._ended.append(self._requests.pop(key))
 
     def _on_callback_error(self, kind, error, traceback) -> None:
         """An error of this package. The engine can't go on, because an event was lost."""

@@ -12,11 +12,13 @@ import numpy as np
 
 from . import _engine
 from ._library import check, ffi, lib, new_error, optional_text, text
-from .outputs import RequestOutput
+from .errors import InvalidValueError
+from .outputs import RequestOutput, ScoreOutput
 from .params import SamplingParams
 from .prompts import (
     Prompt,
     RequestMaker,
+    ScoreMaker,
     as_list,
     engine_options,
     event_bits,
@@ -107,6 +109,32 @@ class LLM:
                 )
         return self._run(prompts, params, use_tqdm, record)
 
+    def score(
+        self,
+        prompts: Union[Prompt, Sequence[Prompt]],
+        answers: Union[Prompt, Sequence[Prompt]],
+        *,
+        use_tqdm: bool = True,
+        adapter: Optional[str] = None,
+        **options: Any,
+    ) -> List[ScoreOutput]:
+        """Estimates how likely the model is to give these answers (docs/scoring.md). They run many at once.
+
+        prompts: as in generate
+        answers: one for each prompt, as text or ids; one prompt for all answers is allowed
+        options: parameters of `unmask score`: method="monte_carlo", samples=128, batch=0, check_greedy=True ...
+        """
+        self._engine.check_usable()
+        answers, prompts = as_list(answers), as_list(prompts)
+        if len(prompts) == 1:
+            prompts = prompts * len(answers)
+        if len(prompts) != len(answers):
+            raise InvalidValueError(f"answers: expected {len(prompts)}, one for each prompt; got {len(answers)}")
+        ended: "queue.SimpleQueue[_CollectedScore]" = queue.SimpleQueue()
+        make = ScoreMaker(self._engine, adapter, options)
+        scores = [make(_CollectedScore, i, *pair, ended) for i, pair in enumerate(zip(prompts, answers))]
+        return self._collect(scores, ended, use_tqdm)
+
     def get_tokenizer(self) -> Tokenizer:
         """Returns the tokenizer. It must not be used after close()."""
         self._engine.check_usable()
@@ -174,6 +202,10 @@ class LLM:
             make(_Collected, str(next(self._names)), prompt, ids, p, i, ended)
             for i, ((prompt, ids), p) in enumerate(zip(prompts, params))
         ]
+        return self._collect(requests, ended, use_tqdm)
+
+    def _collect(self, requests, ended, use_tqdm: bool) -> List[Any]:
+        """Runs requests and returns their outputs."""
         try:
             self._engine.submit(requests)
             with progress_bar(len(requests), use_tqdm) as bar:
@@ -190,6 +222,18 @@ class LLM:
             self._engine.abort(requests)
             raise
         return [request.output for request in requests]
+
+
+class _CollectedScore(_engine.Score):
+    """A score of LLM.score."""
+
+    def __init__(self, engine, c, keep, output, index: int, ended: "queue.SimpleQueue[_CollectedScore]"):
+        super().__init__(engine, c, keep, output)
+        self.index = index
+        self._queue = ended
+
+    def on_end(self) -> None:
+        self._queue.put(self)
 
 
 class _Collected(_engine.Request):

@@ -9,7 +9,7 @@ import numpy as np
 
 from . import film
 
-__all__ = ["RequestOutput", "CompletionOutput", "Logprob", "RequestMetrics", "Snapshot", "Trace"]
+__all__ = ["RequestOutput", "CompletionOutput", "Logprob", "RequestMetrics", "ScoreOutput", "Snapshot", "Trace"]
 
 # As in the APIs of the server: um_finish_reason in src/server/generate/choice.c.
 _LENGTH = ("max_new_tokens_reached", "max_model_len_reached", "max_nfe_reached")
@@ -216,4 +216,32 @@ class RequestOutput:
         return (
             f"RequestOutput(request_id={self.request_id!r}, prompt={self.prompt!r}, "
             f"prompt_token_ids={self.prompt_token_ids}, outputs={self.outputs}, finished={self.finished})"
+        )
+
+
+class ScoreOutput:
+    """How likely a model is to give an answer.
+
+    logprob:         natural logarithm of the answer's likelihood
+    standard_error:  of logprob; 0 if it is exact, NaN if it is unknown
+    token_ids:       the answer
+    token_logprobs:  what each token contributes; the sum is logprob (array of float64)
+    is_greedy:       whether decoding with one token in each pass would write the answer; None if it is unknown
+    passes:          runs of the model
+    num_prompt_tokens, num_cached_tokens: tokens of the prompt, and those found in the prefix cache
+    seed:            seed of the masks
+    total_seconds:   seconds since the score was added
+    """
+
+    def __init__(self) -> None:
+        self.logprob = self.standard_error = float("nan")
+        self.token_ids: List[int] = []
+        self.token_logprobs = np.empty(0)
+        self.is_greedy: Optional[bool] = None
+        self.passes = self.num_prompt_tokens = self.num_cached_tokens = self.seed = 0
+        self.total_seconds = 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"ScoreOutput(logprob={self.logprob:.6g}, standard_error={self.standard_error:.3g}, passes={self.passes})"
         )

@@ -8,9 +8,9 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from . import _engine
-from ._library import PACKAGE, ffi
+from ._library import PACKAGE, ffi, lib, set_option
 from .errors import InvalidValueError, UnmaskError, UnsupportedError
-from .outputs import RequestOutput
+from .outputs import RequestOutput, ScoreOutput
 from .params import SamplingParams
 from .tokenizer import Tokenizer
 
@@ -38,10 +38,43 @@ class RequestMaker:
             self._filled.events = self._events
             self._params = params
         c = ffi.new("um_request *", self._filled[0])
-        # A pointer of NULL would mean that no ids are given.
-        pointer = ffi.from_buffer("int32_t[]", ids) if len(ids) else ffi.new("int32_t[1]")
+        pointer = id_pointer(ids)
         c.ids, c.n_ids = pointer, len(ids)
         return kind(self._engine, c, [self._keep, pointer], RequestOutput(name, prompt, ids), *more)
+
+
+class ScoreMaker:
+    """Makes scores of an engine with the same parameters."""
+
+    def __init__(self, engine: _engine.Engine, adapter: Optional[str], options: Mapping[str, Any]):
+        self._engine = engine
+        self._template = engine.new_score()
+        self._adapter = ffi.NULL if adapter is None else ffi.new("char[]", adapter.encode())
+        self._template.adapter = self._adapter
+        for name, value in options.items():
+            set_option(lib.um_score_set, self._template, name, value)
+
+    def __call__(self, kind, index: int, prompt: Prompt, answer: Prompt, *more: Any):
+        with named(f"prompts[{index}]: "):
+            ids = read_prompt(self._engine.tokenizer, prompt)[1]
+        with named(f"answers[{index}]: "):
+            answer_ids = self._read_answer(answer)
+        c = ffi.new("um_score_request *", self._template[0])
+        keep = [self._adapter, id_pointer(ids), id_pointer(answer_ids)]
+        c.ids, c.n_ids = keep[1], len(ids)
+        c.answer_ids, c.n_answer_ids = keep[2], len(answer_ids)
+        return kind(self._engine, c, keep, ScoreOutput(), index, *more)
+
+    def _read_answer(self, answer: Prompt) -> np.ndarray:
+        """Returns the ids of an answer. Nothing is added around its text."""
+        if isinstance(answer, str):
+            return self._engine.tokenizer.encode_array(answer, add_special_tokens=False)
+        return read_prompt(self._engine.tokenizer, answer)[1]
+
+
+def id_pointer(ids: np.ndarray):
+    """Returns a pointer to ids. It is never NULL, which would mean that no ids are given."""
+    return ffi.from_buffer("int32_t[]", ids) if len(ids) else ffi.new("int32_t[1]")
 
 
 def find_model(model: Union[str, pathlib.Path]) -> str:
