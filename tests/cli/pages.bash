@@ -19,7 +19,7 @@ pages_without_server=(docs/command-line.md docs/chat.md docs/models.md docs/queu
     docs/scoring.md models/tiny-block/README.md models/tiny-full/README.md)
 pages_with_server=(README.md docs/server.md docs/serving-benchmark.md docs/apis.md docs/batches.md docs/structured.md)
 # The pages that may have commands that no test runs.
-pages_with_console=(README.md CONTRIBUTING.md docs/adapters.md docs/bench-engine.md docs/bench-ops.md docs/clients.md docs/extending.md docs/install.md
+pages_with_console=(README.md CONTRIBUTING.md docs/adapters.md docs/bench-engine.md docs/bench-ops.md docs/clients.md docs/evaluation.md docs/extending.md docs/install.md
     docs/performance.md docs/python.md docs/quickstart.md docs/server.md docs/serving-benchmark.md docs/tradeoffs.md)
 
 # fences FILE: "LINE MARK" for each block that begins in FILE. A block without a mark has "-".

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Runs two clients of lm-evaluation-harness against the server, on the tasks in tests/soak/lm_eval:
-# tests/soak/lm_eval.sh BUILD
+# Runs two clients of lm-evaluation-harness against the server, and the model `unmask` of the Python package, on the tasks
+# in tests/soak/lm_eval: tests/soak/lm_eval.sh BUILD
 #
-# Both clients must find the same share of exact answers as `unmask eval` on the same questions. Only Python packages
-# are downloaded.
+# All must find the same share of exact answers as `unmask eval` on the same questions. The model must also find the
+# answer that belongs to a question among four, by likelihoods. Only Python packages are downloaded.
 set -euo pipefail
 build=${1:-build}
 unmask=$build/unmask model=models/tiny-block
@@ -35,4 +35,37 @@ for client in local-chat-completions local-completions; do
     echo "lm_eval $client: $got exact, unmask eval: $want"
     [ "$got" = "$want" ] || failed=1
 done
+
+# The model in the process of the harness.
+packaging/wheel.sh "$build" > "$work/wheel.log" 2>&1 || { cat "$work/wheel.log" >&2; exit 1; }
+"$python" -m pip install --quiet --disable-pip-version-check --force-reinstall "$build"/wheel/unmask-*.whl
+
+# in_process TASK METRIC OPTION...: prints the metric of the model `unmask`.
+in_process() {
+    local tasks=$PWD/tests/soak/lm_eval task=$1 metric=$2
+    shift 2
+    "$python" -m unmask.lm_eval --model unmask --include_path "$tasks" --tasks "$task" --output_path "$work/out-$task" "$@" \
+        > "$work/out" 2>&1 || { tail -n 40 "$work/out" >&2; return 1; }
+    "$python" -c 'import glob, json, sys
+results = json.load(open(glob.glob(sys.argv[1] + "/**/results_*.json", recursive=True)[0]))["results"]
+print(next(iter(results.values()))[sys.argv[2] + ",none"])' "$work/out-$task" "$metric"
+}
+
+for task in instructions_text "instructions_chat --apply_chat_template"; do
+    got=$(in_process ${task%% *} exact_match ${task#instructions_????} --model_args pretrained=$model,dtype=float32)
+    echo "the model unmask, $task: $got exact, unmask eval: $want"
+    [ "$got" = "$want" ] || failed=1
+done
+"$python" - > choices.jsonl << 'END'
+import json
+rows = [json.loads(line) for line in open("models/eval.jsonl")][:100]
+for i, row in enumerate(rows):
+    others = [other["answer"] for other in rows if other["answer"] != row["answer"]]
+    choices = [others[(7 * i + k) % len(others)] for k in range(3)]
+    choices.insert(i % 4, row["answer"])
+    print(json.dumps({"prompt": row["prompt"], "choices": choices, "gold": i % 4}))
+END
+got=$(in_process instructions_choice acc --model_args pretrained=$model,samples=16)
+echo "the model unmask chooses the right one of four answers: $got"
+"$python" -c 'import sys; sys.exit(float(sys.argv[1]) < 0.95)' "$got" || failed=1
 exit $failed

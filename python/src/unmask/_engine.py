@@ -39,7 +39,7 @@ class Request:
         self.error: Optional[Exception] = None
         output.outputs = [outputs.CompletionOutput(index, engine.tokenizer) for index in range(c.n)]
 
-    def add(self, router, callbacks: "Callbacks", key: int, number, err) -> int:
+    def add(self, router, callbacks: Callbacks, key: int, number, err) -> int:
         """Queues the request. Its events come with the key. Returns a um_status."""
         self.c.arg, self.c.on_event = ffi.cast("void *", key), callbacks.event
         return lib.um_router_add(router, self.c, number, err)
@@ -124,7 +124,7 @@ class Score:
         self.unfinished = 1
         self.error: Optional[Exception] = None
 
-    def add(self, router, callbacks: "Callbacks", key: int, number, err) -> int:
+    def add(self, router, callbacks: Callbacks, key: int, number, err) -> int:
         """Queues the score. Its result comes with the key. Returns a um_status."""
         self.c.arg, self.c.on_score = ffi.cast("void *", key), callbacks.score
         return lib.um_router_score(router, self.c, number, err)
