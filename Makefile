@@ -398,7 +398,7 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS
 
 fuzz-programs: $(FUZZ_PROGRAMS)
 
-soak: tests/soak/engine_soak.c ## run 100,000 requests with too few pages, fill a million answers under constraints, then random requests and a server under load for SOAK_SECONDS each, then hostile clients, schemathesis, lm-eval, clients from PyPI, the sdist, the notebook and a cluster of Ray
+soak: tests/soak/engine_soak.c ## run 100,000 requests with too few pages, fill a million answers under constraints, then random requests and a server under load for SOAK_SECONDS each, then hostile clients, schemathesis, lm-eval, clients from PyPI, the sdist, the notebook, a cluster of Ray and the comparison with PyTorch
 	@$(MAKE) $(BUILD)/unmask $(TRIALS) $(BUILD)/tests/soak/engine_soak $(BUILD)/tests/engine/pressure_test $(BUILD)/tests/server/mixed_load_test
 	UM_TEST_REQUESTS=100000 $(BUILD)/tests/engine/pressure_test
 	BUILD=$(BUILD) UM_TEST_TRIALS=1000000 UM_TEST_SEED=2 tests/grammar/trials.sh
@@ -409,7 +409,7 @@ soak: tests/soak/engine_soak.c ## run 100,000 requests with too few pages, fill 
 	tests/soak/openapi.sh $(BUILD)
 	tests/soak/clients.sh $(BUILD)
 	tests/soak/python.sh $(BUILD)
-	tests/soak/ray.sh $(BUILD)
+	tests/soak/pypi.sh $(BUILD)
 
 $(TRIALS) $(BUILD)/bench/compile_times $(BUILD)/tests/soak/engine_soak: %: %.o $(LIBRARY)
 	$(call say,link)

@@ -6,7 +6,7 @@
 #   sh server      starts the server for the next blocks. It replaces the server of an earlier block.
 #   text output    compares the block with the standard output of the `sh` block before it
 #   python         in docs/clients.md: tests/server/clients.sh finds the block in a script of `make soak`; in
-#                  docs/python.md: tests/python/test_docs.py runs it; in docs/cluster.md: tests/soak/ray.sh runs it
+#                  docs/python.md: tests/python/test_docs.py runs it; in docs/cluster.md: tests/soak/pypi.sh runs it
 #   console        does nothing. The commands have placeholders, need another machine, or take long.
 #
 # The commands of the two lists run in $work/folder, which has the models, the examples and build/tools. `unmask` and
@@ -20,7 +20,8 @@ pages_without_server=(docs/command-line.md docs/chat.md docs/models.md docs/queu
 pages_with_server=(README.md docs/server.md docs/serving-benchmark.md docs/apis.md docs/batches.md docs/structured.md)
 # The pages that may have commands that no test runs.
 pages_with_console=(README.md CONTRIBUTING.md docs/adapters.md docs/bench-engine.md docs/bench-ops.md docs/clients.md
-    docs/cluster.md docs/evaluation.md docs/extending.md docs/install.md docs/performance.md docs/python.md docs/quickstart.md docs/server.md docs/serving-benchmark.md docs/tradeoffs.md)
+    docs/cluster.md docs/evaluation.md docs/extending.md docs/install.md docs/models.md docs/performance.md docs/python.md
+    docs/quickstart.md docs/server.md docs/serving-benchmark.md docs/tradeoffs.md)
 
 # fences FILE: "LINE MARK" for each block that begins in FILE. A block without a mark has "-".
 fences() {

@@ -39,8 +39,8 @@ class Predictor:
     model, options:  those of LLM
     sampling_params: parameters of SamplingParams that all rows share
 
-    A row has the column `messages` (a conversation) or `prompt` (text or ids), and may have `sampling_params` (a struct,
-    which has precedence). The result has the same rows in the same order, with the columns text, token_ids,
+    A row has the column `messages` (a conversation) or `prompt` (text or ids), and may have `sampling_params`: a
+    struct, which has precedence. The result has the same rows in the same order, with the columns text, token_ids,
     finish_reason, nfe and error. A row whose request fails has the sentence in `error`, and null in the other four.
 
     __call__ is a coroutine, so ray.data calls it for several batches at once, and their requests share the engine's

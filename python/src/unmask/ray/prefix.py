@@ -13,7 +13,7 @@ from typing import Any, Iterable, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-# The first page of the KV cache holds 32 tokens, unless the block size asks for more. A token has about four characters.
+# The first page of the KV cache holds 32 tokens, unless blocks are longer. A token has about four characters.
 PAGE_TOKENS = 32
 PAGE_CHARACTERS = 128
 

@@ -35,7 +35,7 @@ class Model:
         self._llm.get_tokenizer()
 
     def stream(self, request: Request, kind: RequestOutputKind) -> AsyncIterator[RequestOutput]:
-        """Returns the outputs of a request while they are written. Errors of the request are raised at once or by it."""
+        """Returns the outputs of a request while they are written. Errors are raised at once or by the iterator."""
         params = self._params_of(request.get("sampling_params"), kind)
         if request.get("messages") is not None:
             messages = [_given(message) for message in request["messages"]]

@@ -171,7 +171,7 @@ def engine(args: Mapping[str, Any]) -> serve.Application:
     min_replicas, max_replicas, target_ongoing_requests: how many engines run. Serve starts one when more than
                               target_ongoing_requests wait or run for each
     max_ongoing_requests:     requests that an engine gets at a time; the others wait at the ingress
-    excess:                   number by which the queue of the replica with the prompt's beginning may exceed the shortest
+    excess:                   number by which the queue of a prompt's preferred replica may exceed the shortest one
     num_cpus, num_gpus:       what a replica reserves on its node
     All others are parameters of LLM.
     """
