@@ -117,7 +117,7 @@ def trace_of(t) -> outputs.Trace:
 class Score:
     """A score that an engine computes, as Request."""
 
-    def __init__(self, engine: "Engine", c, keep: List[Any], output: outputs.ScoreOutput):
+    def __init__(self, engine: Engine, c, keep: List[Any], output: outputs.ScoreOutput):
         self.engine, self.c, self.output = engine, c, output
         self.keep = keep
         self.number = 0

@@ -130,7 +130,7 @@ class LLM:
             prompts = prompts * len(answers)
         if len(prompts) != len(answers):
             raise InvalidValueError(f"answers: expected {len(prompts)}, one for each prompt; got {len(answers)}")
-        ended: "queue.SimpleQueue[_CollectedScore]" = queue.SimpleQueue()
+        ended: queue.SimpleQueue[_CollectedScore] = queue.SimpleQueue()
         make = ScoreMaker(self._engine, adapter, options)
         scores = [make(_CollectedScore, i, *pair, ended) for i, pair in enumerate(zip(prompts, answers))]
         return self._collect(scores, ended, use_tqdm)
@@ -227,7 +227,7 @@ class LLM:
 class _CollectedScore(_engine.Score):
     """A score of LLM.score."""
 
-    def __init__(self, engine, c, keep, output, index: int, ended: "queue.SimpleQueue[_CollectedScore]"):
+    def __init__(self, engine, c, keep, output, index: int, ended: queue.SimpleQueue[_CollectedScore]):
         super().__init__(engine, c, keep, output)
         self.index = index
         self._queue = ended
