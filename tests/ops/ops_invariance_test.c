@@ -49,7 +49,7 @@ static void check_head(const world *w, const world *ref) {
     head_result all = run_head(w, &c, m, 0, N);
     for (int32_t i = 0; i < N; i++) {
         head_result alone = run_head(w, &c, m, i, 1);
-        same_bits(w, "head: one row alone", &all.answer[i], alone.answer, sizeof(um_answer));
+        same_answers(w, "head: one row alone", &all.answer[i], alone.answer, 1);
         same_bits(w, "head: likeliest ids of one row alone", all.top[i], alone.top, sizeof(top_list));
         same_bits(w, "head: blend of one row alone", all.blend + i * H, alone.blend + i * H, H * sizeof(float));
         free_result(&alone);
@@ -72,8 +72,7 @@ static void check_top_beside(const world *w, const world *ref) {
     head_result with = run_head(w, &c, m, 0, N);
     for (int32_t i = 0; i < N; i++) c.row[i].n_top = 0;
     head_result without = run_head(w, &c, m, 0, N);
-    same_bits(w, "head: answers with and without the likeliest ids", with.answer, without.answer,
-              N * sizeof(um_answer));
+    same_answers(w, "head: answers with and without the likeliest ids", with.answer, without.answer, N);
     w->ops->weight_free(w->dev, m);
     free_result(&with);
     free_result(&without);
@@ -161,7 +160,7 @@ static void same_with_threads(const world *a, const world *b) {
         w->ops->weight_free(w->dev, vocab);
     }
     same_bits(b, "linear: threads", y[0], y[1], 50 * 330 * sizeof(float));
-    same_bits(b, "head: threads", answer[0].answer, answer[1].answer, 40 * sizeof(um_answer));
+    same_answers(b, "head: threads", answer[0].answer, answer[1].answer, 40);
     same_bits(b, "likeliest ids: threads", answer[0].top, answer[1].top, 40 * sizeof(top_list));
     same_bits(b, "embed_soft: threads", blend[0], blend[1], 2 * SOFT_N * SOFT_IN * sizeof(float));
     same_bits(b, "attention: threads", out[0], out[1], (size_t)c.batch.n_tokens * attention_width(&c) * sizeof(float));

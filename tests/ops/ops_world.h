@@ -230,6 +230,14 @@ static inline void same_bits(const world *w, const char *what, const void *a, co
     fail_msg("%s: %s differ from byte %zu of %zu on", w->label, what, i, bytes);
 }
 
+/* Compares answers [n]. The bytes between the last number and `top` are padding. */
+static inline void same_answers(const world *w, const char *what, const um_answer *a, const um_answer *b, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        same_bits(w, what, &a[i], &b[i], offsetof(um_answer, logsumexp) + sizeof a->logsumexp);
+        if (a[i].top != b[i].top) fail_msg("%s: %s: lists of answer %d differ", w->label, what, i);
+    }
+}
+
 /* ---- Pages ---- */
 
 /* The pages of a request, chosen at random from a pool. They hold the visibility indices [0, n_keys) except for those
