@@ -33,7 +33,7 @@ class Request:
 
     def __init__(self, engine: Engine, c, keep: List[Any], output: outputs.RequestOutput):
         self.engine, self.c, self.output = engine, c, output
-        self.keep = keep  # what `c` points to
+        self.keep: Any = keep  # what `c` points to; None when the library has copied it
         self.number = 0  # of the library, from 1; 0 before it has been added
         self.unfinished = c.n
         self.error: Optional[Exception] = None
@@ -119,7 +119,7 @@ class Score:
 
     def __init__(self, engine: Engine, c, keep: List[Any], output: outputs.ScoreOutput):
         self.engine, self.c, self.output = engine, c, output
-        self.keep = keep
+        self.keep: Any = keep
         self.number = 0
         self.unfinished = 1
         self.error: Optional[Exception] = None
@@ -326,7 +326,7 @@ class Engine:
             del self._requests[key]
             self._fail(request, error_of(self._err))
 
-    def _fail(self, request: Request, error: Exception) -> None:
+    def _fail(self, request: AnyRequest, error: Exception) -> None:
         request.error = error
         self._ended.append(request)
 

@@ -29,7 +29,8 @@ class AsyncLLM:
         self._engine = _engine.Engine({"model": find_model(model), **engine_options(options)}, on_load)
         self._finalizer = weakref.finalize(self, self._engine.close)
         self._names = itertools.count()
-        self._engine.flush = _Courier(self._engine).flush
+        self._courier = _Courier()
+        self._engine.flush = self._courier.flush
 
     def generate(
         self,
@@ -91,7 +92,9 @@ class AsyncLLM:
         kind = params.output_kind
         events = 0 if kind == RequestOutputKind.FINAL_ONLY else _engine.EVENTS["text"]
         make = RequestMaker(self._engine, events | (_engine.EVENTS["snapshots"] if snapshots else 0))
-        stream = make(_Stream, name or str(next(self._names)), shown, ids, params, asyncio.get_running_loop(), kind)
+        stream = make(
+            _Stream, name or str(next(self._names)), shown, ids, params, asyncio.get_running_loop(), self._courier, kind
+        )
         self._engine.submit([stream])
         try:
             while True:
@@ -107,9 +110,12 @@ class AsyncLLM:
 class _Stream(_engine.Request):
     """A request of AsyncLLM. The engine thread appends to `news`; the event loop takes from it."""
 
-    def __init__(self, engine, c, keep, output, loop: asyncio.AbstractEventLoop, kind: RequestOutputKind):
+    def __init__(
+        self, engine, c, keep, output, loop: asyncio.AbstractEventLoop, courier: _Courier, kind: RequestOutputKind
+    ):
         super().__init__(engine, c, keep, output)
         self.loop, self.kind = loop, kind
+        self._courier = courier
         self.news: collections.deque = collections.deque()
         self._waiter: Optional[asyncio.Future] = None
         # The event loop's view of the answers. The engine thread never touches it.
@@ -137,7 +143,7 @@ class _Stream(_engine.Request):
 
     def _tell(self, news) -> None:
         self.news.append(news)
-        self.engine.flush.__self__.remember(self)
+        self._courier.remember(self)
 
     # ---- Event loop --------------------------------------------------------------------------------------------------
 
@@ -216,7 +222,7 @@ def _clear(answer: CompletionOutput) -> None:
 class _Courier:
     """Wakes streams after a step: one call for each event loop, not one for each event."""
 
-    def __init__(self, engine: _engine.Engine):
+    def __init__(self) -> None:
         self._told: Dict[asyncio.AbstractEventLoop, List[_Stream]] = {}
 
     def remember(self, stream: _Stream) -> None:

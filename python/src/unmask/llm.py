@@ -6,7 +6,7 @@ import itertools
 import pathlib
 import queue
 import weakref
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union, cast
 
 import numpy as np
 
@@ -92,11 +92,12 @@ class LLM:
         The chat template is the model's own, or chat_template: the source of a template, or a name.
         """
         self._engine.check_usable()
-        conversations = [messages] if len(messages) == 0 or isinstance(messages[0], Mapping) else messages
+        is_one = len(messages) == 0 or isinstance(messages[0], Mapping)
+        conversations = cast(Sequence[Messages], [messages] if is_one else messages)
         params = params_of_each(sampling_params, len(conversations))
         prompts = []
         for i, conversation in enumerate(conversations):
-            with named(f"messages[{i}]: " if conversations is messages else ""):
+            with named("" if is_one else f"messages[{i}]: "):
                 prompts.append(
                     self._engine.tokenizer.render(
                         conversation,

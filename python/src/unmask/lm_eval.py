@@ -100,12 +100,11 @@ class UnmaskLM(LM):
 
     def apply_chat_template(self, chat_history: List[Dict[str, str]], add_generation_prompt: bool = True) -> str:
         """Renders a conversation with the checkpoint's template."""
-        return self._llm.get_tokenizer().apply_chat_template(
+        return self._llm.get_tokenizer().render(
             chat_history,
-            tokenize=False,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=not add_generation_prompt,
-        )
+        )[0]
 
     def chat_template(self, chat_template: Any = False) -> Optional[str]:
         """Returns the source of the template."""

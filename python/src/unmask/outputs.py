@@ -136,7 +136,7 @@ class CompletionOutput:
     @property
     def cumulative_logprob(self) -> Optional[float]:
         """Sum of the log-probabilities of the tokens; None without logprobs."""
-        return float(self.token_logprobs.sum()) if self._logprobs else None
+        return float(np.frombuffer(self._logprobs, np.float32).sum()) if self._logprobs else None
 
     @functools.cached_property
     def logprobs(self) -> Optional[List[Dict[int, Logprob]]]:
@@ -144,8 +144,9 @@ class CompletionOutput:
         if not self._logprobs:
             return None
         pairs = np.frombuffer(self._likeliest, [("id", np.int32), ("logprob", np.float32)])
-        rows = pairs.reshape(len(self.token_array), -1) if len(pairs) else [[] for _ in self.token_array]
-        return [self._logprob_row(*of_token) for of_token in zip(self.token_ids, self.token_logprobs.tolist(), rows)]
+        rows: Any = pairs.reshape(len(self.token_array), -1) if len(pairs) else [[] for _ in self.token_array]
+        logprobs = np.frombuffer(self._logprobs, np.float32).tolist()
+        return [self._logprob_row(*of_token) for of_token in zip(self.token_ids, logprobs, rows)]
 
     def _logprob_row(self, token: int, logprob: float, likeliest: Any) -> Dict[int, Logprob]:
         decode = self._tokenizer.decode_token

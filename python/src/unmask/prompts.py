@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union, cast
 
 import numpy as np
 
@@ -110,10 +110,10 @@ def as_list(prompts: Union[Prompt, Sequence[Prompt]]) -> List[Prompt]:
     if isinstance(prompts, np.ndarray):
         return [prompts] if prompts.ndim == 1 else list(prompts)
     if isinstance(prompts, Sequence) and len(prompts) and isinstance(prompts[0], (int, np.integer)):
-        return [prompts]
+        return [cast(Prompt, prompts)]
     if not isinstance(prompts, Iterable):
         raise TypeError(f"prompts: expected text, ids, a dict, or a list of them; got {type(prompts).__name__}")
-    return list(prompts)
+    return list(cast(Iterable[Prompt], prompts))
 
 
 def read_prompt(tokenizer: Tokenizer, prompt: Prompt) -> Tuple[Optional[str], np.ndarray]:

@@ -126,7 +126,7 @@ def greedy(torch: Torch, info: Dict[str, Any], prompt: List[int], masks: int) ->
     ids = np.array(prompt + [info["mask_id"]] * masks)
     order = np.zeros(masks, int)
     for number in range(1, masks + 1):
-        rows = torch.logprobs(ids)[len(prompt) - info["shift"] :][:masks]
+        rows = torch.logprobs(ids.tolist())[len(prompt) - info["shift"] :][:masks]
         rows[:, info["mask_id"]] = -np.inf
         confidence = np.where(order == 0, rows.max(-1), -np.inf)
         place = int(confidence.argmax())

@@ -161,7 +161,8 @@ async def _joined(pieces: AsyncIterator[Answer]) -> Answer:
 
 def app(args: Mapping[str, Any]) -> serve.Application:
     """Returns the application: one ingress in front of the engines. The parameters are those of engine()."""
-    return Ingress.options(ray_actor_options={"num_cpus": 0}).bind(engine(args))
+    ingress: Any = Ingress  # the decorator has made it a deployment
+    return ingress.options(ray_actor_options={"num_cpus": 0}).bind(engine(args))
 
 
 def engine(args: Mapping[str, Any]) -> serve.Application:
@@ -178,7 +179,8 @@ def engine(args: Mapping[str, Any]) -> serve.Application:
     options = dict(args)
     own = {name: type(default)(options.pop(name, default)) for name, default in SERVE_PARAMETERS.items()}
     model = options.pop("model")
-    deployment = Engine.options(
+    replica: Any = Engine  # the decorator has made it a deployment
+    deployment = replica.options(
         ray_actor_options={"num_cpus": own["num_cpus"], "num_gpus": own["num_gpus"]},
         max_ongoing_requests=own["max_ongoing_requests"],
         autoscaling_config={
