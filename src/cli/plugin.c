@@ -39,8 +39,13 @@ um_status um_cli_load_plugins(int argc, char **argv, um_err *err) {
 
 /* ---- unmask check-plugin ----------------------------------------------------------------------------------------- */
 
+/* Sanitizers replace malloc, and count for themselves. */
+extern size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
+
 /* Returns the bytes that malloc has handed out. */
-static size_t allocated(void) { return mallinfo2().uordblks; }
+static size_t allocated(void) {
+    return __sanitizer_get_current_allocated_bytes ? __sanitizer_get_current_allocated_bytes() : mallinfo2().uordblks;
+}
 
 static bool check(const um_sampler *s) {
     um_err err;

@@ -111,8 +111,8 @@ static void check(size_t i, const scored *s) {
     assert_true(fabs(sum - s->logprob) <= 1e-9 * fabs(sum));
     if (json_is_null(error)) assert_true(isnan(s->standard_error));
     else assert_close("standard_error", i, s->standard_error, json_number_value(error));
-    assert_int_equal(s->is_greedy, number(r, "is_greedy"));
-    assert_int_equal(s->passes, number(r, "passes"));
+    assert_int_equal(s->is_greedy, (int32_t)number(r, "is_greedy"));
+    assert_int_equal(s->passes, (int32_t)number(r, "passes"));
 }
 
 static void open_model(test_engine *t, const char *name, const char *device, void (*change)(um_config *)) {
