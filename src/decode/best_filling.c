@@ -4,7 +4,7 @@
 #include "decode/best_filling.h"
 #include "decode/fill.h"
 
-enum { NODES = 1024 };
+enum { NODES = UM_FILLING_STATES };
 
 /* The best way to a state before a position. */
 typedef struct node {

@@ -13,7 +13,8 @@
 
 #include "decode/decode.h"
 
-#define UM_FILLING_TOKENS 16 /* likeliest tokens of a row that the search looks at */
+#define UM_FILLING_TOKENS 16   /* likeliest tokens of a row that the search looks at */
+#define UM_FILLING_STATES 1024 /* states before a position that the search keeps */
 
 typedef struct um_best_filling um_best_filling;
 
@@ -22,7 +23,7 @@ um_best_filling *um_best_filling_new(int32_t len);
 void um_best_filling_free(um_best_filling *s);
 /* Returns the answers [c->n + n_more] with the tokens of the best filling in place of the samples of the masks. The
  * answers behind the candidates are copied. All answers are unchanged where no filling is found: none of the likeliest
- * tokens fit together, or they lead to more states than the search keeps. */
+ * tokens fit together, or they lead to more than UM_FILLING_STATES states. */
 const um_answer *um_best_filling_find(um_best_filling *s, const um_req *r, const um_sampler_input *c, int32_t n_more,
                                       const um_answer *answer);
 

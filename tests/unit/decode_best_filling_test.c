@@ -89,7 +89,32 @@ static double best_from(const canvas *c, int32_t pos, int32_t state) {
     return best;
 }
 
+/* Returns the largest number of states before a position of the window that the lists lead to. */
+static int32_t count_states(const canvas *c) {
+    static bool from[UM_STATES_MAX], to[UM_STATES_MAX];
+    int32_t most = 1;
+    memset(from, 0, sizeof from);
+    from[um_language_start(c->l)] = true;
+    for (int32_t pos = 0; pos < WINDOW; pos++) {
+        int32_t n = 0;
+        memset(to, 0, sizeof to);
+        for (int32_t state = 0; state < UM_STATES_MAX; state++)
+            for (int32_t id = 0; id < IDS && from[state]; id++) {
+                if (um_req_masked(&c->r, pos) ? p_of(c, pos, id) == 0 : id != c->token[pos]) continue;
+                const int32_t next = after(c, state, id);
+                if (next < 0 || to[next]) continue;
+                to[next] = true;
+                n++;
+            }
+        most = UM_MAX(most, n);
+        memcpy(from, to, sizeof from);
+    }
+    return most;
+}
+
 /* ---- Trials ------------------------------------------------------------------------------------------------------ */
+
+static int32_t n_compared, n_large;
 
 static void compare(canvas *c, um_best_filling *s) {
     const um_answer *a = um_best_filling_find(s, &c->r, &c->input, 0, c->answer);
@@ -99,6 +124,12 @@ static void compare(canvas *c, um_best_filling *s) {
         assert_true(a[i].p_sample == p_of(c, c->position[i], a[i].sample) || a[i].sample == c->answer[i].sample);
     }
     const double want = best_from(c, 0, um_language_start(c->l));
+    n_compared++;
+    if (fabs(value - want) > 1e-9 && count_states(c) > UM_FILLING_STATES) { /* the search has given up */
+        n_large++;
+        for (int32_t i = 0; i < c->input.n; i++) assert_int_equal(a[i].sample, c->answer[i].sample);
+        return;
+    }
     if (fabs(value - want) > 1e-9) fail_msg("the filling has %.12g, the best one %.12g", value, want);
     /* All of its tokens fit together, in any order. */
     for (int32_t i = c->input.n - 1; i >= 0; i--) {
@@ -136,6 +167,7 @@ static void it_is_the_best_of_all_fillings(void **state) {
         um_language_free(l);
         um_rules_free(&rules);
     }
+    assert_in_range(n_large, 0, n_compared / 50);
     um_best_filling_free(s);
     um_vocabulary_free(v);
 }
