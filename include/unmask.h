@@ -91,6 +91,8 @@ typedef struct um_err {
 
 /* ---- Parameters -------------------------------------------------------------------------------------------------- */
 
+#define UM_SAMPLER_PARAMS_MAX 32 /* parameters of all registered samplers (um_register_sampler) */
+
 /* Decoding parameters. An engine holds the defaults, and each request may carry its own values. `unmask list options`
  * prints the range of each parameter. The "auto" value of a field (NAN, 0, -1 or "auto") stands for the value that
  * suits the model's family. A program sets fields by name with um_config_set and um_request_set, or stores them
@@ -99,8 +101,6 @@ typedef struct um_err {
  * A name in quotation marks before a colon is the strategy or the sampler that reads the field. "whole sequence" stands
  * for the strategies that denoise a canvas: all positions of the answer at once ("full", "prefix_cache", "dual_cache",
  * "sparse"). */
-#define UM_SAMPLER_PARAMS_MAX 32 /* parameters of all registered samplers (um_register_sampler) */
-
 typedef struct um_decoding {
     char strategy[24];         /* "auto", "multi_bd", "full" ...; see `unmask list strategies` */
     int32_t block_size;        /* tokens of a block; 0 = the model's */
@@ -165,11 +165,11 @@ enum { UM_CONFIDENCE_PROBABILITY, UM_CONFIDENCE_MARGIN, UM_CONFIDENCE_ENTROPY };
 /* DMAX feeds a blend of the token and the mask. ITER_SMOOTH feeds the token plus its likeliest alternatives. */
 enum { UM_MERGE_DMAX, UM_MERGE_ITER_SMOOTH };
 
-/* Sampling parameters and limits of one request. */
 /* EACH: the likeliest token of each position that the constraint allows alone. BEST: the tokens of a block that are the
  * most probable ones together. */
 enum { UM_FILLING_EACH, UM_FILLING_BEST };
 
+/* Sampling parameters and limits of one request. */
 typedef struct um_sampling_params {
     float temperature;  /* 0..2; 0 = greedy; NAN = the value of generation_config.json, else 0 */
     float top_p, min_p; /* 0..1; top_p 1 = off, min_p 0 = off */
@@ -693,11 +693,10 @@ typedef struct um_sampler_def {
     void *arg; /* passed to accept */
 } um_sampler_def;
 
-/* Registers a sampler for the whole process. The definition is copied; what `arg` points to must live as long as the
- * process. Must be called before other threads use the library. Engines that have been made refuse requests with it.
- * Errors: UM_EINVAL for a bad or taken name or a bad
- * range; UM_ELIMIT when all samplers together have more than UM_SAMPLER_PARAMS_MAX parameters; UM_EUNSUPPORTED for
- * another version. */
+/* Registers a sampler for the whole process. The definition is copied. The object that `arg` points to must live as long
+ * as the process. No other thread may use the library during the call. An engine that was made earlier refuses requests
+ * with the sampler. Errors: UM_EINVAL for a bad or taken name, or a bad range; UM_ELIMIT when all samplers together have
+ * more than UM_SAMPLER_PARAMS_MAX parameters; UM_EUNSUPPORTED for another version. */
 UM_API um_status um_register_sampler(const um_sampler_def *def, um_err *err);
 /* Loads a shared library and registers its samplers: the array `const um_sampler_def *const um_plugin_samplers[]`,
  * which ends with NULL. The library stays loaded. Errors: those of um_register_sampler; UM_ENOENT when the file can't
