@@ -52,7 +52,7 @@ static size_t memory(const um_req *r, int32_t n) {
 static um_status init(um_req *r, um_err *err) {
     if (!r->fills_best) return UM_OK;
     return um_fail_param(err, UM_EUNSUPPORTED, "filling", "best is not for registered samplers (%s); set it to each",
-                         r->sampler ? r->sampler->name : r->how.sampler);
+                         r->how.sampler);
 }
 
 /* ---- Registration ------------------------------------------------------------------------------------------------ */

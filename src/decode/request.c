@@ -130,12 +130,15 @@ static int32_t run_limit(const um_req *r) {
     return r->sampling.max_repetition_run > 0 ? r->sampling.max_repetition_run : INT32_MAX;
 }
 
+/* Ends a request whose registered sampler has failed. */
+static bool ends_by_sampler(um_req *r) {
+    if (r->sampler_failed) um_req_finish(r, UM_FINISH_SAMPLER);
+    return r->sampler_failed;
+}
+
 void um_req_check_stop(um_req *r) {
     r->nfe++;
-    if (r->sampler_failed) {
-        um_req_finish(r, UM_FINISH_SAMPLER);
-        return;
-    }
+    if (ends_by_sampler(r)) return;
     int32_t end = UM_MIN(UM_MIN(r->limit, r->settled), r->cap - r->n_suffix);
     for (; r->filled < end && !um_req_masked(r, r->filled); r->filled++) {
         int32_t pos = r->filled;
@@ -199,6 +202,7 @@ bool um_req_truncated_compat(const um_req *r, int32_t allocated) {
 
 void um_req_check_stop_compat(um_req *r, int32_t allocated, bool soft) {
     r->nfe++;
+    if (ends_by_sampler(r)) return;
     um_finish why = hard_stop_compat(r, allocated); /* takes precedence over a soft stop */
     if (why == UM_FINISH_NONE && soft && um_req_eos_compat(r)) why = UM_FINISH_EOS;
     int32_t end = answer_end_compat(r, allocated), filled = r->filled;

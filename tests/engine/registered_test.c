@@ -198,7 +198,7 @@ static void a_good_sampler_keeps_the_rules(void **state) {
 
 typedef struct run {
     const char *model, *strategy, *sampler;
-    int32_t max_num_reqs, buffer_size;
+    int32_t max_num_reqs, buffer_size, compat;
 } run;
 
 static void add(um_engine *e, const run *how, int32_t i, test_answer *answer) {
@@ -231,6 +231,7 @@ static int64_t answer_all(const run *how, test_answer *answer) {
     um_stats s;
     test_config(&c, how->model, path, sizeof path);
     c.max_num_reqs = how->max_num_reqs;
+    c.compat = how->compat;
     test_open(&t, &c);
     memset(answer, 0, REQUESTS * sizeof *answer);
     calls = blocks_most = 0;
@@ -274,13 +275,40 @@ static void a_sampler_sees_what_it_reads(void **state) {
 
 static void a_failure_ends_one_request(void **state) {
     (void)state;
+    run how = {.model = "sdar", .strategy = "multi_bd", .sampler = "failing", .max_num_reqs = 6};
     failing_request = 5;
-    answer_all(&(run){.model = "sdar", .strategy = "multi_bd", .sampler = "failing", .max_num_reqs = 6}, have);
-    for (int32_t i = 0; i < REQUESTS; i++) {
-        assert_int_equal(have[i].finish, i == 4 ? UM_FINISH_SAMPLER : UM_FINISH_MAX_TOKENS);
-        assert_int_equal(have[i].n, i == 4 ? 0 : 20 + i);
+    for (how.compat = UM_COMPAT_NONE; how.compat <= UM_COMPAT_DIFFULEX; how.compat++) {
+        answer_all(&how, have);
+        for (int32_t i = 0; i < REQUESTS; i++) {
+            assert_int_equal(have[i].finish == UM_FINISH_SAMPLER, i == 4);
+            if (i == 4 || how.compat == UM_COMPAT_NONE) assert_int_equal(have[i].n, i == 4 ? 0 : 20 + i);
+        }
     }
     assert_string_equal(um_finish_name(UM_FINISH_SAMPLER), "sampler_failed");
+}
+
+static void fillings_of_a_whole_block_are_refused(void **state) {
+    (void)state;
+    test_engine t;
+    um_config c;
+    um_request r;
+    um_err err;
+    um_config_init(&c);
+    c.model = "models/tiny-block";
+    test_open(&t, &c);
+    um_request_init(t.engine, &r);
+    r.text = "Yes or no?";
+    r.text_len = strlen(r.text);
+    r.constraint = UM_CONSTRAINT_CHOICE;
+    r.constraint_text = "[\"yes\", \"no\"]";
+    r.sampling.filling = UM_FILLING_BEST;
+    assert_int_equal(um_request_set(&r, "sampler", "failing", &err), UM_OK);
+    assert_int_equal(um_engine_add(t.engine, &r, NULL, &err), UM_EUNSUPPORTED);
+    assert_string_equal(err.param, "filling");
+    assert_non_null(strstr(err.msg, "not for registered samplers (failing)"));
+    r.sampling.filling = UM_FILLING_EACH;
+    assert_int_equal(um_engine_add(t.engine, &r, NULL, &err), UM_OK);
+    test_close(&t);
 }
 
 static void engines_refuse_samplers_that_come_later(void **state) {
@@ -316,6 +344,7 @@ int main(void) {
         cmocka_unit_test(a_copy_of_confidence_writes_the_same),
         cmocka_unit_test(a_sampler_sees_what_it_reads),
         cmocka_unit_test(a_failure_ends_one_request),
+        cmocka_unit_test(fillings_of_a_whole_block_are_refused),
         cmocka_unit_test(engines_refuse_samplers_that_come_later),
     };
     register_good(&mirror);
