@@ -4,7 +4,7 @@
 #include "decode/sampler_batch.h"
 
 struct um_sampler_space {
-    int32_t rows_max, n_top;
+    int32_t rows_max;
     size_t n_samplers; /* samplers of the process when the space was made */
     const um_sampler *sampler;
     um_sampler_call **call; /* [n_blocks] */
@@ -34,7 +34,6 @@ um_sampler_space *um_sampler_space_new(int32_t rows_max) {
     um_sampler_space *p = UM_NEW(um_sampler_space);
     const size_t n = (size_t)rows_max;
     *p = (um_sampler_space){.rows_max = rows_max,
-                            .n_top = n_top,
                             .n_samplers = n_samplers,
                             .call = UM_NEW_ARRAY(um_sampler_call *, n),
                             .first = UM_NEW_ARRAY(int32_t, n + 1),
