@@ -73,7 +73,6 @@ def store_result(answer: outputs.CompletionOutput, result) -> None:
     answer._ends = octets(result.text_end, size)
     if result.logprob != ffi.NULL:
         answer._logprobs = octets(result.logprob, size)
-        answer._n_likeliest = result.n_likeliest
         answer._likeliest = octets(result.likeliest, 2 * size * result.n_likeliest)
     answer.text = text(result.text, result.text_len)
     answer.finish_detail = _FINISH_REASONS[result.finish]
@@ -288,14 +287,14 @@ class Engine:
         self._shut_down()
 
     def _shut_down(self) -> None:
+        while self._commands:  # a call must return, and a request that has not been added must end
+            self._commands.popleft()()
         lib.um_router_free(self._router)
         error = ClosedError("the LLM was closed before the request ended")
         for request in self._requests.values():
             request.error = request.error or error
             self._ended.append(request)
         self._requests.clear()
-        while self._commands:  # a call must return, and a request that has not been added must end
-            self._commands.popleft()()
         self._hand_on()
         lib.um_model_close(self.model)
         self._router = self.model = ffi.NULL
