@@ -178,6 +178,7 @@ class _Stream(_engine.Request):
             rest = copy.copy(answer)
             rest.text, rest._ids, rest._steps, rest._ends = seen.text, seen._ids, seen._steps, seen._ends
             rest._logprobs, rest._likeliest = seen._logprobs, seen._likeliest
+            rest._text_start = seen._text_start
             answer = rest
         self._seen[index] = answer
         self._unfinished -= 1
@@ -214,7 +215,8 @@ def _append(answer: CompletionOutput, new_text: bytes, arrays, nfe: int) -> None
 
 
 def _clear(answer: CompletionOutput) -> None:
-    """Removes what an output of the kind DELTA has shown."""
+    """Removes the text and the tokens that an output of the kind DELTA has shown."""
+    answer._text_start += len(answer.text.encode())
     answer.text = ""
     answer._ids = answer._ends = answer._steps = answer._logprobs = answer._likeliest = b""
 

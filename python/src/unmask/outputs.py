@@ -101,7 +101,7 @@ class CompletionOutput:
         self.metrics: Optional[RequestMetrics] = None
         self._tokenizer = tokenizer
         self._ids = self._steps = self._ends = self._logprobs = self._likeliest = b""
-        self._n_likeliest = 0
+        self._text_start = 0  # bytes of the answer's text before `text`
 
     @property
     def token_array(self) -> np.ndarray:
@@ -120,7 +120,7 @@ class CompletionOutput:
 
     @property
     def text_ends(self) -> np.ndarray:
-        """Length in bytes of the UTF-8 text up to and including each token, int32."""
+        """Bytes from the beginning of the answer's UTF-8 text to the end of each token, int32."""
         return np.frombuffer(self._ends, np.int32)
 
     @property
@@ -166,7 +166,7 @@ class CompletionOutput:
         """Returns the text of each token. A token whose character is not complete has an empty text."""
         encoded, pieces, start = self.text.encode(), [], 0
         for end in self.text_ends.tolist():
-            end = min(end, len(encoded))
+            end = min(end - self._text_start, len(encoded))
             pieces.append(encoded[start:end].decode("utf-8", "replace"))
             start = end
         return pieces
