@@ -128,7 +128,7 @@ static um_status open_dir(um_model **m, const char *dir, um_err *err) {
     return um_model_open(m, &c, err);
 }
 
-/* Opens the written folder, and returns what was logged. Releases the checkpoint. */
+/* Opens the written folder and returns the log messages. Releases the checkpoint. */
 static um_buf opens(checkpoint *c) {
     um_model *m;
     um_err err = {0};

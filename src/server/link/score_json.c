@@ -1,4 +1,4 @@
-/* Scores as JSON: reads what is to be scored, and writes the results. */
+/* Converts scoring requests from JSON, and results to JSON. */
 #include "server/link/score_json.h"
 
 #include <jansson.h>
