@@ -400,7 +400,8 @@ um_status um_cu_submit(um_forward *f, const um_batch *b, um_err *err) {
     __sync_synchronize(); /* empties the processor's buffers of combined writes */
     um_cu_mark(f, NULL, 0);
     cudaGraphExec_t graph = NULL;
-    if (!p.selects && !f->eager && !f->profile) s = um_cu_graph_for(f, &capacity, &p.sizes, &graph, err);
+    const bool has_graph = !p.selects && !f->eager && !f->profile && p.sizes.n_tokens <= UM_CU_GRAPH_TOKENS;
+    if (has_graph) s = um_cu_graph_for(f, &capacity, &p.sizes, &graph, err);
     if (s) return s;
     if (graph) s = um_cu_check(cudaGraphLaunch(graph, p.s), "cudaGraphLaunch", err);
     else s = start_body(&p);

@@ -3,7 +3,7 @@
 
 #include "base/base.h"
 
-enum { TOKENS_LEAST = 8, ROWS_LEAST = 64, FINE = 512, SPAN_TOKENS = 32 };
+enum { TOKENS_LEAST = 8, ROWS_LEAST = 64, FINE = 128, SPAN_TOKENS = 32, LONG_TOKENS = 32, LONG_ROWS = 64 };
 
 /* Returns n, rounded up to one of two sizes per power of two, at least `least`; above FINE to one of four, because the
  * time of a large pass grows with its padding. */
@@ -33,13 +33,24 @@ static int32_t padded_rows(const um_cu_limits *l, int32_t n, int32_t n_tokens) {
     return UM_MIN(n <= n_tokens ? UM_MIN(size, n_tokens) : size, l->max_rows);
 }
 
+static int32_t multiple(int32_t n, int32_t of, int32_t most) { return UM_MIN(UM_CEIL_DIV(n, of) * of, most); }
+
 static int32_t power_of_two(int32_t n) {
     int32_t size = 1;
     while (size < n) size *= 2;
     return size;
 }
 
+/* The sizes of a pass without a graph. */
+static um_cu_sizes pad_long(const um_cu_limits *l, const um_cu_sizes *needed) {
+    um_cu_sizes s = *needed;
+    s.n_tokens = multiple(needed->n_tokens, LONG_TOKENS, l->max_tokens);
+    s.n_rows = multiple(needed->n_rows, LONG_ROWS, l->max_rows);
+    return s;
+}
+
 um_cu_sizes um_cu_pad(const um_cu_limits *l, const um_cu_sizes *needed) {
+    if (needed->n_tokens > UM_CU_GRAPH_TOKENS) return pad_long(l, needed);
     const int32_t n_tokens = padded_tokens(l, needed->n_tokens);
     return (um_cu_sizes){.n_tokens = n_tokens,
                          .n_tiles = padded_tiles(l, needed->n_tiles, n_tokens),

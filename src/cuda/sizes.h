@@ -23,15 +23,20 @@ typedef struct um_cu_limits {
     int32_t max_tokens, max_tiles, max_rows, tile_tokens;
 } um_cu_limits;
 
+/* Passes with more tokens run kernel by kernel. They last longer than the start of their kernels, so a graph would gain
+ * nothing, and their sizes need not be few. */
+#define UM_CU_GRAPH_TOKENS 512
+
 /* Returns the padded sizes of a pass. None is smaller than needed, or larger than its limit. Padded sizes stay as they
- * are. Each has few values:
+ * are. Those of a pass with a graph have few values:
  *
- * tokens  0, 8, 12, 16, 24, 32, 48 ...: two for each power of two
+ * tokens  0, 8, 12, 16, 24, 32, 48 ...: two for each power of two, and four from 128 on
  * tiles   a number that follows from the padded tokens, and its doubles
- * rows    0, 64, 96, 128, 192 ..., or the padded tokens when these are fewer: the product of a head with less than 64
- *         rows takes as long as with 64, because it waits for the weights. From 512 on four for each power of two:
- *         the product takes as long as it has rows
- * pieces  the powers of two */
+ * rows    0, 64, 96, 128, 160 ..., or the padded tokens when these are fewer: the product of a head with less than 64
+ *         rows takes as long as with 64, because it waits for the weights
+ * pieces  the powers of two
+ *
+ * Those of a pass without a graph: tokens are a multiple of 32, rows of 64, tiles and pieces are those needed. */
 um_cu_sizes um_cu_pad(const um_cu_limits *l, const um_cu_sizes *needed);
 /* Returns the number of tiles of n_tokens tokens that are divided equally among n_spans spans. */
 int32_t um_cu_tiles_of(int32_t n_tokens, int32_t n_spans, int32_t tile_tokens);

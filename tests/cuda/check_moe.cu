@@ -334,9 +334,18 @@ static int32_t touched(check *c, const moe_data *d) {
     return n;
 }
 
+/* Makes the bias of the choice small beside the scores, so that the tokens spread over the experts as those of a
+ * trained model do. */
+static void spread_tokens(check *c, moe_data *d) {
+    const size_t E = (size_t)d->r.n_experts;
+    for (size_t e = 0; e < E; e++) d->bias[e] *= 0.01f;
+    d->a.bias = (float *)check_upload(c, d->bias, E * sizeof(float));
+}
+
 /* A layer of real size without a reference: finite outputs, equal bits for tokens alone, and the time. */
 static void check_layer(check *c, const check_case *k) {
     moe_data d = new_data(c, k);
+    spread_tokens(c, &d);
     const size_t expert = (size_t)d.hidden * (size_t)d.ff, E = (size_t)d.r.n_experts;
     const size_t size = um_dtype_size(d.type);
     d.a.gate_up = pointers_to(c, big_weights(c, &d, 2 * E * expert, 1), d.r.n_experts, 2 * expert * size);
@@ -382,6 +391,8 @@ static const check_case cases[] = {
     {"moe fp32 gelu, factors, 8 of 128", check_parity, {33, 64, 72, 40, 0, 10, 1}, UM_F32},
     {"moe bf16 gelu, factors, 8 of 128", check_parity, {256, 256, 136, 88, 0, 10, 1}, UM_BF16},
     {"moe bf16 wide, 2 of 8", check_parity, {5, 8, 2048, 512, 0, 1}, UM_BF16},
+    {"moe bf16 lists of all lengths, 5 of 33", check_parity, {300, 320, 200, 136, 0, 2}, UM_BF16},
+    {"moe bf16 long lists, 2 of 8", check_parity, {600, 640, 264, 328, 0, 1}, UM_BF16},
     {"fp8 moe 1 token, 2 of 8", check_parity, {1, 4, 64, 32, 0, 1}, UM_F8},
     {"fp8 moe 7 tokens, 1 of 4", check_parity, {7, 8, 64, 48, 0, 0}, UM_F8},
     {"fp8 moe 4 of 16, score bias", check_parity, {33, 64, 208, 144, 0, 3}, UM_F8},
@@ -394,7 +405,9 @@ static const check_case cases[] = {
     {"moe bf16 llada2-mini layer, 1 token", check_layer, {1, 1, 2048, 512, 0, 4}, UM_BF16},
     {"moe bf16 llada2-mini layer, 32 tokens", check_layer, {32, 32, 2048, 512, 0, 4}, UM_BF16},
     {"moe bf16 llada2-mini layer, 256 tokens", check_layer, {256, 256, 2048, 512, 0, 4}, UM_BF16},
+    {"moe bf16 llada2-mini layer, 512 tokens", check_layer, {512, 512, 2048, 512, 0, 4}, UM_BF16},
     {"moe bf16 llada2-mini layer, 1024 tokens", check_layer, {1024, 1024, 2048, 512, 0, 4}, UM_BF16},
+    {"moe bf16 llada2-mini layer, 2048 tokens", check_layer, {2048, 2048, 2048, 512, 0, 4}, UM_BF16},
     {"moe bf16 llada2-mini layer, 4096 tokens", check_layer, {4096, 4096, 2048, 512, 0, 4}, UM_BF16},
     {"moe bf16 llada2-mini pools, 1024 tokens", check_layer, {1024, 1024, 2048, 512, 32, 7}, UM_BF16},
 };
