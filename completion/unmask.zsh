@@ -77,6 +77,7 @@ _unmask_shared() {
         '--admission=[order in which waiting requests of one priority start\: tenants (API keys, else addresses of clients) take turns, and so do the requests of each (fair), or in the order of arrival]:ORDER:(fair arrival)'
         '--max-guests=[with admission fair\: number of requests that run beyond max_num_reqs, in turns with the others, if nothing else of their tenant or request runs]:N: '
         '--max-refresh-per-step=[largest number of whole-sequence passes of caching strategies (prefix_cache, dual_cache, sparse) in one step]:N: '
+        '--chunked-prefill-size=[largest number of tokens of prompts in a step in which other answers denoise]:N: '
         '--compat=[decode exactly as another system does, bugs included]:SYSTEM:(none diffulex checkpoint)'
         '--decoding-strategy=[what each pass feeds and which keys are stored (`unmask list strategies`)]:NAME:(auto multi_bd d2f dmax levenshtein joint_indel fast_dllm_v2 seeded_bd autoregressive self_speculation causal_window full prefix_cache dual_cache sparse renoising)'
         '--block-size=[tokens per block]:N: '

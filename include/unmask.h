@@ -255,9 +255,12 @@ typedef struct um_config {
     int32_t max_guests; /* answers that run beyond max_num_reqs, in turns, so that a tenant or a request of which
                            nothing runs needs no free place; -1 = max_num_reqs, at most 64 */
     int32_t max_refresh_per_step; /* passes over a whole sequence in one step; 0 = no limit */
-    int32_t data_parallel_size;   /* engines of a um_router, 1..64 */
-    int32_t route_policy;         /* UM_ROUTE_*: how a um_router chooses the engine of a request */
-    const char *lora;             /* adapters, "name=folder,..."; NULL = none */
+    /* Tokens of prompts that are stored in a step in which other answers denoise (UM_POLICY_MIXED); longer prompts are
+     * stored in chunks over several steps. 0 = as many as max_num_batched_tokens leaves. */
+    int32_t chunked_prefill_size;
+    int32_t data_parallel_size; /* engines of a um_router, 1..64 */
+    int32_t route_policy;       /* UM_ROUTE_*: how a um_router chooses the engine of a request */
+    const char *lora;           /* adapters, "name=folder,..."; NULL = none */
     bool lora_merge;   /* add the adapter to the weights, so that every request uses it; needs exactly one adapter */
     int32_t max_loras; /* adapters that um_model_load_adapter can add to those of `lora`; devices cpu and ref only */
     int32_t max_lora_rank;       /* their largest rank, 1..256 */
@@ -693,10 +696,10 @@ typedef struct um_sampler_def {
     void *arg; /* passed to accept */
 } um_sampler_def;
 
-/* Registers a sampler for the whole process. The definition is copied. The object that `arg` points to must live as long
- * as the process. No other thread may use the library during the call. An engine that was made earlier refuses requests
- * with the sampler. Errors: UM_EINVAL for a bad or taken name, or a bad range; UM_ELIMIT when all samplers together have
- * more than UM_SAMPLER_PARAMS_MAX parameters; UM_EUNSUPPORTED for another version. */
+/* Registers a sampler for the whole process. The definition is copied. The object that `arg` points to must live as
+ * long as the process. No other thread may use the library during the call. An engine that was made earlier refuses
+ * requests with the sampler. Errors: UM_EINVAL for a bad or taken name, or a bad range; UM_ELIMIT when all samplers
+ * together have more than UM_SAMPLER_PARAMS_MAX parameters; UM_EUNSUPPORTED for another version. */
 UM_API um_status um_register_sampler(const um_sampler_def *def, um_err *err);
 /* Loads a shared library and registers its samplers: the array `const um_sampler_def *const um_plugin_samplers[]`,
  * which ends with NULL. The library stays loaded. Errors: those of um_register_sampler; UM_ENOENT when the file can't

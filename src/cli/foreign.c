@@ -18,7 +18,7 @@
 #define ALL_LOADED  "all adapters of --lora stay loaded, of any rank"
 #define NO_LOGITS   "logits are never stored, so no buffer needs a limit"
 #define EXACT_NFE   "only --max-nfe limits the number of passes"
-#define OWN_STEPS   "--max-num-batched-tokens limits a step; a longer prompt is always stored in chunks"
+#define OWN_STEPS   "a prompt that does not fit into a step (--max-num-batched-tokens) is always stored in chunks"
 #define NO_PROMPTS  "prompts are never logged"
 #define ONE_LOOP    "the HTTP frontend is one process"
 #define GENERATES   "the models generate text"
@@ -92,7 +92,6 @@ const um_foreign um_foreign_options[] = {
 
     /* scheduling and decoding */
     {"enable_chunked_prefill", SWITCH, NULL, NULL, OWN_STEPS},
-    {"chunked_prefill_size", NUMBER, NULL, NULL, OWN_STEPS},
     {"scheduling_policy", WORD, "fcfs|priority", NULL, "requests of equal priority run in the order of arrival"},
     {"schedule_conservativeness", NUMBER, NULL, NULL, "--max-num-reqs and --num-pages limit the running requests"},
     {"num_scheduler_steps", NUMBER, "1", NULL, "the scheduler plans one step at a time"},

@@ -111,6 +111,8 @@ struct um_engine {
     int64_t queued;                    /* sum over unfinished answers: tokens of the prompt plus the longest answer */
     int32_t *free_saved, n_free_saved; /* saved rows that no running answer owns */
     int32_t n_refreshes;               /* passes over a whole sequence in the current step */
+    int32_t n_chunk_tokens;            /* tokens of the passes in the current step that can be cut into chunks */
+    bool denoises;                     /* chunks of the current step are limited, because answers denoise beside them */
     int64_t next_id, next_arrival;
     bool stepping;     /* between plan and the end of apply */
     um_err failed;     /* the device error that made the engine fail; code UM_OK while it works */

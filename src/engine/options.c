@@ -57,6 +57,11 @@ const um_option um_engine_options[] = {
     {"max_refresh_per_step", NULL, UM_OPT_INT, C(max_refresh_per_step), 0, 4096, NULL, "0", NULL, "N", "Engine",
      "largest number of whole-sequence passes of caching strategies (prefix_cache, dual_cache, sparse) in one step; "
      "0 means no limit"},
+    {"chunked_prefill_size", "long_prefill_token_threshold", UM_OPT_INT, C(chunked_prefill_size), 0, 1048576, NULL, "0",
+     NULL, "N", "Engine",
+     "largest number of tokens of prompts in a step in which other answers denoise; longer prompts are stored over "
+     "several "
+     "steps, so that those answers wait less; 0 means as many as max_num_batched_tokens leaves"},
     {"compat", NULL, UM_OPT_CHOICE, C(compat), 0, 0, "none|diffulex|checkpoint", "none", NULL, "SYSTEM", "Engine",
      "decode exactly as another system does, bugs included; diffulex ignores remask_threshold; checkpoint means the "
      "code that checkpoints of Nemotron-Labs-Diffusion and WeDLM come with"},

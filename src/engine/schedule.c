@@ -26,15 +26,24 @@ static int32_t scratch_pages(const um_engine *e, int32_t positions) {
     return UM_CEIL_DIV(positions, e->capacity.page_size);
 }
 
+/* Returns the tokens that the step has left for a pass. Beside answers that denoise, all chunks of a step together have
+ * at most chunked_prefill_size tokens, but the first one may have the fewest that are possible. */
+static int32_t room_for(const um_engine *e, const um_need *n) {
+    const int32_t room = e->capacity.n_tokens - e->space.n_tokens, most = e->config.chunked_prefill_size;
+    if (!most || !e->denoises || n->least >= n->tokens) return room;
+    const int32_t left = e->n_chunk_tokens ? most - e->n_chunk_tokens : UM_MAX(most, n->least);
+    return UM_MIN(room, left);
+}
+
 /* Returns whether a pass of the needed size, or a chunk of it, fits into the step in addition to the planned passes. */
 static bool fits(const um_engine *e, const um_sequence *j, const um_need *n) {
     const um_pass *used = &e->space, *capacity = &e->capacity;
     int32_t tops = n->rows * j->req.n_top_asked;
     if (e->n_passes == e->config.max_num_reqs) return false;
     if (n->refresh && e->config.max_refresh_per_step && e->n_refreshes >= e->config.max_refresh_per_step) return false;
-    return used->n_tokens + UM_MIN(n->tokens, n->least) <= capacity->n_tokens &&
-           used->n_rows + n->rows <= capacity->n_rows && used->n_tops + tops <= capacity->n_tops &&
-           used->n_edits + n->edits <= capacity->n_edits && used->n_soft_ids + n->soft <= capacity->n_soft_ids &&
+    return UM_MIN(n->tokens, n->least) <= room_for(e, n) && used->n_rows + n->rows <= capacity->n_rows &&
+           used->n_tops + tops <= capacity->n_tops && used->n_edits + n->edits <= capacity->n_edits &&
+           used->n_soft_ids + n->soft <= capacity->n_soft_ids &&
            used->n_scratch + scratch_pages(e, n->scratch) <= capacity->n_scratch &&
            used->n_seg + UM_MAX(n->segments, 2) <= capacity->n_seg;
 }
@@ -58,8 +67,7 @@ static void set_page_tables(um_sequence *j) {
 /* Returns the pages of layers with a window that the next pass needs in the table, those that are gone included. A pass
  * over a chunk of the prompt needs those of the chunk only, because pages behind the window are given back. */
 static int32_t near_pages(const um_engine *e, const um_sequence *j, const um_need *need) {
-    const int64_t fed = e->capacity.n_tokens - e->space.n_tokens;
-    return um_pages_for(&e->near, UM_MIN((int64_t)need->slots, j->req.stored + fed));
+    return um_pages_for(&e->near, UM_MIN((int64_t)need->slots, (int64_t)j->req.stored + room_for(e, need)));
 }
 
 /* Allocates the pages for the next pass. Copies a shared page first when the pass writes to it. */
@@ -172,7 +180,7 @@ static bool is_last(const um_engine *e, const um_sequence *j) { return j->slot =
 
 /* Plans the pass of one answer and appends it to e->space. The strategy counts rows from the first token of its pass;
  * afterwards they count over the whole batch. */
-static void plan_pass(um_engine *e, um_sequence *j) {
+static void plan_pass(um_engine *e, um_sequence *j, const um_need *need) {
     um_pass *all = &e->space;
     um_pass own = {.seg = all->seg + all->n_seg,
                    .row = all->row + all->n_rows,
@@ -188,13 +196,14 @@ static void plan_pass(um_engine *e, um_sequence *j) {
                    .scratch = all->scratch + all->n_scratch,
                    .page_size = e->capacity.page_size,
                    .first_scratch = e->capacity.first_scratch + all->n_scratch,
-                   .budget = e->capacity.n_tokens - all->n_tokens};
+                   .budget = room_for(e, need)};
     set_page_tables(j);
     j->req.n_calls = j->req.n_calls_taken = 0;
     j->req.strategy->plan(&j->req, &own);
     assert(own.n_seg > 0 && own.n_tokens <= own.budget && (!own.partial || own.n_rows == 0));
     j->in_pass = true;
     e->n_passes++;
+    if (need->least < need->tokens) e->n_chunk_tokens += own.n_tokens;
     j->partial = own.partial;
     j->n_tokens = own.n_tokens;
     j->prefill = own.seg[0].kind == UM_PASS_PREFILL;
@@ -238,7 +247,7 @@ static bool try_running(um_engine *e, um_sequence *j) {
     }
     e->n_refreshes += need.refresh;
     j->skips = 0;
-    plan_pass(e, j);
+    plan_pass(e, j, &need);
     return true;
 }
 
@@ -354,7 +363,7 @@ static bool try_admit(um_engine *e, um_sequence *j) {
     j->skips = 0;
     insert_running(e, j);
     j->considered = true;
-    plan_pass(e, j);
+    plan_pass(e, j, &need);
     return true;
 }
 
@@ -405,6 +414,12 @@ static void admit_starved(um_engine *e) {
     if (um_pages_available(&e->pages) > 0) (void)try_admit(e, j);
 }
 
+static bool any_denoises(const um_engine *e) {
+    for (int32_t i = 0; i < e->n_running; i++)
+        if (e->running[i]->req.nfe > e->running[i]->req.prefill_passes) return true;
+    return false;
+}
+
 static bool any_stores_prompt(const um_engine *e) {
     for (int32_t i = 0; i < e->n_running; i++)
         if (e->running[i]->req.nfe == 0) return true;
@@ -415,7 +430,8 @@ int32_t um_schedule_plan(um_engine *e) {
     um_pass *s = &e->space;
     s->n_seg = s->n_rows = s->n_tokens = 0;
     s->n_edits = s->n_tops = s->n_softs = s->n_soft_ids = s->n_selects = s->n_scratch = 0;
-    e->n_refreshes = e->n_passes = 0;
+    e->n_refreshes = e->n_passes = e->n_chunk_tokens = 0;
+    e->denoises = e->config.schedule_policy == UM_POLICY_MIXED && any_denoises(e);
     for (int32_t i = 0; i < e->n_running; i++) e->running[i]->in_pass = e->running[i]->considered = false;
     admit_starved(e);
     if (e->config.schedule_policy == UM_POLICY_PREFILL_FIRST) {

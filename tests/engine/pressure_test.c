@@ -205,6 +205,7 @@ static um_config small_config(const char *model, char *path, size_t path_size) {
     c.admission = chance(3) ? UM_ADMIT_ARRIVAL : UM_ADMIT_FAIR;
     c.max_guests = (int32_t)draw(5) - 1;
     c.max_refresh_per_step = (int32_t)draw(3);
+    c.chunked_prefill_size = (int32_t)(draw(2) * draw(40));
     c.schedule_policy = chance(2) ? UM_POLICY_MIXED : UM_POLICY_PREFILL_FIRST;
     c.threads = 1;
     return c;

@@ -221,6 +221,7 @@ static void draw_config(um_config *c, const plan *plans) {
     c->admission = chance(3) ? UM_ADMIT_ARRIVAL : UM_ADMIT_FAIR;
     c->max_guests = (int32_t)draw(5) - 1;
     c->max_refresh_per_step = (int32_t)draw(3);
+    c->chunked_prefill_size = (int32_t)(draw(2) * draw(40));
     snprintf(c->kv_cache_layout, sizeof(c->kv_cache_layout), "%s", chance(2) ? "unified" : "distinct");
 }
 

@@ -255,6 +255,31 @@ static void an_overdue_request_is_considered_first(void **state) {
     fixture_free(&h);
 }
 
+/* Beside an answer that denoises, prompts share a limited number of tokens; each step stores some of them. */
+static void chunks_are_limited_beside_running_blocks(void **state) {
+    (void)state;
+    fixture h;
+    fixture_init(&h, 4, TOKENS, 64);
+    h.e.config.chunked_prefill_size = 10;
+    h.demand[0] = (demand){.tokens = 30, .least = 2, .slots = 4};
+    add(&h, 0, 1);
+    expect_step(&h, "0"); /* nothing denoises yet */
+    h.demand[0] = (demand){.tokens = 4, .least = 4, .slots = 4};
+    for (int32_t i = 1; i < 4; i++) h.demand[i] = (demand){.tokens = 16, .least = 2, .slots = 4};
+    add(&h, 1, 2);
+    expect_step(&h, "0 1:10");
+    h.demand[1].tokens = 7;
+    expect_step(&h, "0 1 2:3");
+    h.demand[1] = (demand){.tokens = 4, .least = 4, .slots = 4};
+    h.demand[2].tokens = 11;
+    expect_step(&h, "0 1 2:10");
+    h.demand[2] = (demand){.tokens = 20, .least = 12, .slots = 4};
+    expect_step(&h, "0 1 2:12"); /* the smallest chunk that is possible */
+    h.e.config.schedule_policy = UM_POLICY_PREFILL_FIRST;
+    expect_step(&h, "2"); /* nothing denoises in this step */
+    fixture_free(&h);
+}
+
 static void refreshes_are_limited_per_step(void **state) {
     (void)state;
     fixture h;
@@ -522,6 +547,7 @@ int main(void) {
         cmocka_unit_test(denoising_requests_come_before_prompt_chunks),
         cmocka_unit_test(a_waiting_request_is_passed_over_max_skips_times),
         cmocka_unit_test(an_overdue_request_is_considered_first),
+        cmocka_unit_test(chunks_are_limited_beside_running_blocks),
         cmocka_unit_test(refreshes_are_limited_per_step),
         cmocka_unit_test(the_last_to_arrive_is_preempted),
         cmocka_unit_test(the_first_to_arrive_keeps_its_pages),
