@@ -32,13 +32,23 @@ async def collect(stream):
     return [output async for output in stream]
 
 
-def read_through_the_gate(llm, kind):
+GATED = dict(sampler="gated", max_tokens=160, ignore_eos=True, logprobs=1)
+
+
+def read_at_once(llm, **options):
+    """Returns the only output of a request that yields none before its end."""
+    gate.set()
+    params = SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **GATED, **options)
+    (output,) = asyncio.run(collect(llm.chat(STORY, params)))
+    return output
+
+
+def read_through_the_gate(llm, kind, **options):
     """Returns the outputs of a request that ends after the first one has been read."""
 
     async def read():
         gate.clear()
-        params = SamplingParams(sampler="gated", max_tokens=160, ignore_eos=True, logprobs=1, output_kind=kind)
-        stream = llm.chat(STORY, params)
+        stream = llm.chat(STORY, SamplingParams(output_kind=kind, **GATED, **options))
         outputs = [await stream.__anext__()]
         gate.set()
         return outputs + await collect(stream)
@@ -58,11 +68,7 @@ def test_cumulative_outputs_grow_to_the_answer(async_llm):
 
 
 def test_kinds_of_outputs_tell_the_same(async_llm):
-    gate.set()
-    final_only = SamplingParams(
-        sampler="gated", max_tokens=160, ignore_eos=True, logprobs=1, output_kind=RequestOutputKind.FINAL_ONLY
-    )
-    (final,) = asyncio.run(collect(async_llm.chat(STORY, final_only)))
+    final = read_at_once(async_llm)
     parts = read_through_the_gate(async_llm, RequestOutputKind.DELTA)
     answers = [part.outputs[0] for part in parts]
     assert len(parts) > 1
@@ -70,6 +76,21 @@ def test_kinds_of_outputs_tell_the_same(async_llm):
     assert sum((answer.token_ids for answer in answers), []) == final.outputs[0].token_ids
     assert sum((answer.logprobs or [] for answer in answers), []) == final.outputs[0].logprobs
     assert answers[-1].metrics is not None and answers[-1].finish_reason == "length"
+
+
+@pytest.mark.parametrize("kind", [RequestOutputKind.CUMULATIVE, RequestOutputKind.DELTA])
+def test_pieces_of_outputs_join_to_their_texts(async_llm, kind):
+    # The ids of "é €" are bytes, so tokens end within characters.
+    bytes_of = async_llm.get_tokenizer().encode("é €", add_special_tokens=False)
+    options = dict(n=3, temperature=2, seed=1, logit_bias={id: 20 for id in bytes_of})
+    outputs = read_through_the_gate(async_llm, kind, **options)
+    for whole in read_at_once(async_llm, **options).outputs:
+        parts = [answer for output in outputs for answer in output.outputs if answer.index == whole.index]
+        for answer in [whole, *parts]:
+            assert "".join(answer.pieces()) == answer.text and len(answer.pieces()) == len(answer.token_ids)
+        told = parts if kind == RequestOutputKind.DELTA else parts[-1:]
+        assert len(parts) > 1 and sum((answer.pieces() for answer in told), []) == whole.pieces()
+        assert not whole.text.isascii()
 
 
 def test_snapshots_come_after_each_pass(async_llm):
