@@ -107,6 +107,71 @@ def test_closing_ends_requests_of_other_threads():
     assert len(caught) == 1 and "closed" in str(caught[0])
 
 
+CLOSE_IN_THE_MIDDLE = """
+import asyncio, faulthandler, random, threading, time
+import unmask
+
+faulthandler.dump_traceback_later(90, exit=True)
+params = unmask.SamplingParams(max_tokens=48, ignore_eos=True, logprobs=1)
+
+def generate(llm):
+    assert len(llm.generate(["a b c"] * 9, params, use_tqdm=False)) == 9
+
+def score(llm):
+    assert len(llm.score("a", ["b c", "d e f"], samples=4, use_tqdm=False)) == 2
+
+def look(llm):
+    assert llm.stats()["requests_waiting"] >= 0 and llm.engine_info()["num_pages"] > 0
+
+def encode(llm):
+    assert len(llm.get_tokenizer().encode("a b " * 20000)) > 20000 and llm.model_info()["vocab"] > 0
+
+def abort(llm):
+    async def read_one():
+        stream = llm.generate("a b c", params)
+        await stream.__anext__()
+        await stream.aclose()
+    asyncio.run(read_one())
+
+def until_closed(use, llm, closed):
+    try:
+        while True:
+            use(llm)
+    except unmask.ClosedError:
+        closed.append(use)
+
+def close_in_the_middle(llm, uses, seconds):
+    closed = []
+    threads = [threading.Thread(target=until_closed, args=(use, llm, closed)) for use in uses]
+    for thread in threads:
+        thread.start()
+    time.sleep(seconds)
+    llm.close()
+    for thread in threads:
+        thread.join()
+    assert sorted(use.__name__ for use in closed) == sorted(use.__name__ for use in uses)
+
+for seed in range(10):
+    seconds = random.Random(seed).random() / 10
+    close_in_the_middle(unmask.LLM("tiny-block", max_num_reqs=4), [generate, score, look, encode] * 2, seconds)
+    close_in_the_middle(unmask.AsyncLLM("tiny-block", max_num_reqs=4), [abort] * 4, seconds)
+"""
+
+
+def test_an_llm_that_is_closed_while_threads_use_it():
+    subprocess.run([sys.executable, "-c", CLOSE_IN_THE_MIDDLE], check=True)
+
+
+def test_what_an_answer_keeps_of_a_closed_llm():
+    with LLM("tiny-block") as other:
+        answer = other.chat(QUESTION, SamplingParams(logprobs=1))[0].outputs[0]
+        tokenizer = other.get_tokenizer()
+    assert answer.text == ANSWER and answer.pieces() and answer.cumulative_logprob <= 0
+    for use in (lambda: answer.logprobs, lambda: tokenizer.encode("a"), lambda: tokenizer.decode_token(1)):
+        with pytest.raises(unmask.ClosedError, match="the LLM is closed"):
+            use()
+
+
 def test_errors_can_be_pickled():
     with pytest.raises(unmask.InvalidValueError) as caught:
         SamplingParams(temperature=9)

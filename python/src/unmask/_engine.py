@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Uni
 import numpy as np
 
 from . import outputs
-from ._library import check, error_of, ffi, lib, new_error, octets, optional_text, set_option, text
+from ._library import OpenModel, check, error_of, ffi, lib, new_error, octets, optional_text, set_option, text
 from .errors import ClosedError, UnmaskError
 from .samplers import failures
 from .tokenizer import Tokenizer
@@ -198,9 +198,9 @@ class Engine:
 
     def _make_router(self, config):
         router, err = ffi.new("um_router **"), new_error()
-        status = lib.um_router_new(router, self.model, config, err)
+        status = lib.um_router_new(router, self.model.get(), config, err)
         if status:
-            lib.um_model_close(self.model)
+            self.model.close()
             raise error_of(err)
         return router[0]
 
@@ -296,8 +296,8 @@ class Engine:
             self._ended.append(request)
         self._requests.clear()
         self._hand_on()
-        lib.um_model_close(self.model)
-        self._router = self.model = ffi.NULL
+        self.model.close()
+        self._router = ffi.NULL
 
     def _hand_on(self) -> None:
         ended, self._ended = self._ended, []
@@ -364,7 +364,7 @@ def _nothing() -> None:
     pass
 
 
-def _open_model(config, on_load: Optional[Callable[[float], None]]):
+def _open_model(config, on_load: Optional[Callable[[float], None]]) -> OpenModel:
     """Opens the model. Ctrl-C ends it between two tensors."""
     failure: List[BaseException] = []
 
@@ -385,4 +385,4 @@ def _open_model(config, on_load: Optional[Callable[[float], None]]):
     if failure:
         raise failure[0]
     check(status, err)
-    return model[0]
+    return OpenModel(model[0])

@@ -67,6 +67,29 @@ def optional_text(pointer) -> Optional[str]:
     return None if pointer == ffi.NULL else text(pointer)
 
 
+class OpenModel:
+    """A um_model that is freed after close(), when no call uses it any more. All engines must have been freed before."""
+
+    def __init__(self, pointer):
+        owner = os.getpid()  # a forked process has none of the model's threads
+
+        def free(model, getpid=os.getpid, close=lib.um_model_close) -> None:
+            if getpid() == owner:
+                close(model)
+
+        self._pointer = ffi.gc(pointer, free)
+
+    def get(self):
+        """Returns the pointer. The model stays open as long as the returned object lives."""
+        pointer = self._pointer
+        if pointer is None:
+            raise errors.ClosedError("the LLM is closed")
+        return pointer
+
+    def close(self) -> None:
+        self._pointer = None
+
+
 def octets(pointer, size: int) -> bytes:
     """Copies an array of the library. The pointer may be NULL if the size is 0."""
     return ffi.buffer(pointer, size)[:] if size else b""

@@ -71,7 +71,7 @@ class AsyncLLM:
         return self._stream(shown, ids, sampling_params, request_id, snapshots)
 
     def get_tokenizer(self) -> Tokenizer:
-        """Returns the tokenizer. It must not be used after close()."""
+        """Returns the tokenizer. After close() its methods raise ClosedError."""
         self._engine.check_usable()
         return self._engine.tokenizer
 

@@ -137,15 +137,15 @@ class LLM:
         return self._collect(scores, ended, use_tqdm)
 
     def get_tokenizer(self) -> Tokenizer:
-        """Returns the tokenizer. It must not be used after close()."""
+        """Returns the tokenizer. After close() its methods raise ClosedError."""
         self._engine.check_usable()
         return self._engine.tokenizer
 
     def model_info(self) -> Dict[str, Any]:
         """Returns the properties of the checkpoint: the fields of um_model_info."""
         self._engine.check_usable()
-        info = ffi.new("um_model_info *")
-        lib.um_model_get_info(self._engine.model, info)
+        model, info = self._engine.model.get(), ffi.new("um_model_info *")
+        lib.um_model_get_info(model, info)
         fields = scalar_fields(info)
         fields["stop"] = list(ffi.unpack(info.stop, info.n_stop)) if info.n_stop else []
         fields["examples"] = [text(info.example[i]) for i in range(info.n_examples)]

@@ -7,7 +7,7 @@ from typing import Any, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
-from ._library import check, ffi, lib, new_error, octets, text
+from ._library import OpenModel, check, ffi, lib, new_error, octets, text
 
 __all__ = ["Tokenizer"]
 
@@ -20,7 +20,7 @@ class Tokenizer:
     The names of its methods and parameters are those of tokenizers of Hugging Face.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: OpenModel):
         self._model = model
 
     def encode(self, prompt: str, add_special_tokens: bool = True) -> List[int]:
@@ -32,7 +32,7 @@ class Tokenizer:
         encoded = prompt.encode()
         ids, n, err = ffi.new("int32_t **"), ffi.new("size_t *"), new_error()
         status = lib.um_model_encode_prompt(
-            self._model, encoded, len(encoded), special_in_content, add_special_tokens, ids, n, err
+            self._model.get(), encoded, len(encoded), special_in_content, add_special_tokens, ids, n, err
         )
         check(status, err)
         return _take_ids(ids, n)
@@ -42,13 +42,13 @@ class Tokenizer:
         ids = np.ascontiguousarray(token_ids, np.int32)
         out, n, err = ffi.new("char **"), ffi.new("size_t *"), new_error()
         pointer = ffi.from_buffer("int32_t[]", ids) if len(ids) else ffi.NULL
-        check(lib.um_model_decode(self._model, pointer, len(ids), not skip_special_tokens, out, n, err), err)
+        check(lib.um_model_decode(self._model.get(), pointer, len(ids), not skip_special_tokens, out, n, err), err)
         return _take_text(out, n)
 
     def decode_token(self, token_id: int) -> str:
         """Returns the text of one token. Incomplete characters become U+FFFD."""
-        n = ffi.new("size_t *")
-        pointer = lib.um_model_token_bytes(self._model, token_id, n)
+        model, n = self._model.get(), ffi.new("size_t *")
+        pointer = lib.um_model_token_bytes(model, token_id, n)
         return octets(pointer, n[0]).decode("utf-8", "replace")
 
     def apply_chat_template(
@@ -90,7 +90,7 @@ class Tokenizer:
         chat.continue_final_message = continue_final_message
         out, size = ffi.new("char **"), ffi.new("size_t *")
         ids, n, err = ffi.new("int32_t **"), ffi.new("size_t *"), new_error()
-        check(lib.um_model_render_chat(self._model, chat, out, size, ids, n, err), err)
+        check(lib.um_model_render_chat(self._model.get(), chat, out, size, ids, n, err), err)
         return _take_text(out, size), _take_ids(ids, n)
 
 
