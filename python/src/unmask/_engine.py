@@ -12,7 +12,7 @@ import concurrent.futures
 import itertools
 import os
 import threading
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Union
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 import numpy as np
 
@@ -28,21 +28,28 @@ _FINISH_REASONS = {
 }
 
 
-class Request:
-    """A request that an engine runs. The engine thread alone calls its methods that begin with on_."""
+Done = Optional[Callable[[Any], None]]
 
-    def __init__(self, engine: Engine, c, keep: List[Any], output: outputs.RequestOutput):
-        self.engine, self.c, self.output = engine, c, output
-        self.keep: Any = keep  # what `c` points to; None when the library has copied it
+
+class Job:
+    """A request or a score that an engine runs. The engine thread alone calls its methods that begin with on_.
+
+    c:     the um_request or um_score_request
+    keep:  what `c` points to
+    index: place in the caller's list
+    done:  called with the job when it has ended
+    """
+
+    def __init__(self, engine: Engine, c, keep: List[Any], output: Any, index: int, done: Done):
+        self.engine, self.c, self.output, self.index, self._done = engine, c, output, index, done
+        self.keep: Any = keep  # None when the library has copied it
         self.number = 0  # of the library, from 1; 0 before it has been added
-        self.unfinished = c.n
+        self.unfinished = 1  # answers that have not ended
         self.error: Optional[Exception] = None
-        output.outputs = [outputs.CompletionOutput(index, engine.tokenizer) for index in range(c.n)]
 
     def add(self, router, callbacks: Callbacks, key: int, number, err) -> int:
-        """Queues the request. Its events come with the key. Returns a um_status."""
-        self.c.arg, self.c.on_event = ffi.cast("void *", key), callbacks.event
-        return lib.um_router_add(router, self.c, number, err)
+        """Queues the job. Its events come with the key. Returns a um_status."""
+        raise NotImplementedError
 
     def ended(self) -> bool:
         """Returns whether no further event will come."""
@@ -50,6 +57,27 @@ class Request:
 
     def on_event(self, event) -> None:
         """Stores what an event of the library tells."""
+        raise NotImplementedError
+
+    def on_end(self) -> None:
+        """The job has ended, and the step is over."""
+        if self._done:
+            self._done(self)
+
+
+class Request(Job):
+    """A um_request."""
+
+    def __init__(self, engine: Engine, c, keep: List[Any], output: outputs.RequestOutput, index: int, done: Done):
+        super().__init__(engine, c, keep, output, index, done)
+        self.unfinished = c.n
+        output.outputs = [outputs.CompletionOutput(answer, engine.tokenizer) for answer in range(c.n)]
+
+    def add(self, router, callbacks: Callbacks, key: int, number, err) -> int:
+        self.c.arg, self.c.on_event = ffi.cast("void *", key), callbacks.event
+        return lib.um_router_add(router, self.c, number, err)
+
+    def on_event(self, event) -> None:
         answer = self.output.outputs[event.index]
         if event.type == lib.UM_EVENT_FINISH:
             store_result(answer, event.result)
@@ -61,8 +89,19 @@ class Request:
         elif event.type == lib.UM_EVENT_TRACE:
             answer.traces.append(trace_of(event.trace))
 
-    def on_end(self) -> None:
-        """The request has ended, and the step is over."""
+
+class Score(Job):
+    """A um_score_request."""
+
+    def add(self, router, callbacks: Callbacks, key: int, number, err) -> int:
+        self.c.arg, self.c.on_score = ffi.cast("void *", key), callbacks.score
+        return lib.um_router_score(router, self.c, number, err)
+
+    def on_event(self, event) -> None:
+        store_score(self.output, event)
+        self.unfinished = 0
+        if event.finish != lib.UM_FINISH_STEPS:
+            self.error = UnmaskError(f"there is no score: {_FINISH_REASONS[event.finish]}")
 
 
 def store_result(answer: outputs.CompletionOutput, result) -> None:
@@ -113,39 +152,6 @@ def trace_of(t) -> outputs.Trace:
     )
 
 
-class Score:
-    """A score that an engine computes, as Request."""
-
-    def __init__(self, engine: Engine, c, keep: List[Any], output: outputs.ScoreOutput):
-        self.engine, self.c, self.output = engine, c, output
-        self.keep: Any = keep
-        self.number = 0
-        self.unfinished = 1
-        self.error: Optional[Exception] = None
-
-    def add(self, router, callbacks: Callbacks, key: int, number, err) -> int:
-        """Queues the score. Its result comes with the key. Returns a um_status."""
-        self.c.arg, self.c.on_score = ffi.cast("void *", key), callbacks.score
-        return lib.um_router_score(router, self.c, number, err)
-
-    def ended(self) -> bool:
-        """Returns whether no result will come."""
-        return self.unfinished == 0 or self.error is not None
-
-    def on_event(self, result) -> None:
-        """Stores the result."""
-        store_score(self.output, result)
-        self.unfinished = 0
-        if result.finish != lib.UM_FINISH_STEPS:
-            self.error = UnmaskError(f"there is no score: {_FINISH_REASONS[result.finish]}")
-
-    def on_end(self) -> None:
-        """The score has ended, and the step is over."""
-
-
-AnyRequest = Union[Request, Score]
-
-
 class Callbacks(NamedTuple):
     """What the library calls."""
 
@@ -174,9 +180,9 @@ class Engine:
         self._wake = threading.Condition()
         self._closing = False
         self._failure: Optional[UnmaskError] = None
-        self._requests: Dict[int, AnyRequest] = {}
+        self._requests: Dict[int, Job] = {}
         self._keys = itertools.count(1)
-        self._ended: List[AnyRequest] = []
+        self._ended: List[Job] = []
         self._err, self._number = new_error(), ffi.new("int64_t *")
         self._callbacks = Callbacks(
             ffi.callback("um_event_fn", self._on_event, onerror=self._on_callback_error),
@@ -214,11 +220,11 @@ class Engine:
         """Returns a um_request with the defaults of the engine."""
         return ffi.new("um_request *", self._template[0])
 
-    def submit(self, requests: List[AnyRequest]) -> None:
-        """Queues requests. The on_end of each is called when it has ended."""
+    def submit(self, requests: List[Job]) -> None:
+        """Queues requests. The `done` of each is called when it has ended."""
         self._post(lambda: self._add_all(requests))
 
-    def abort(self, requests: List[AnyRequest]) -> None:
+    def abort(self, requests: List[Job]) -> None:
         """Ends requests early."""
         if not self._closing:
             self._post(lambda: self._abort_all(requests))
@@ -307,12 +313,12 @@ class Engine:
             request.on_end()
         self.flush()
 
-    def _add_all(self, requests: List[AnyRequest]) -> None:
+    def _add_all(self, requests: List[Job]) -> None:
         for request in requests:
             if not request.ended():
                 self._add(request)
 
-    def _add(self, request: AnyRequest) -> None:
+    def _add(self, request: Job) -> None:
         if self._closing:
             self._fail(request, ClosedError("the LLM was closed before the request ended"))
             return
@@ -325,11 +331,11 @@ class Engine:
             del self._requests[key]
             self._fail(request, error_of(self._err))
 
-    def _fail(self, request: AnyRequest, error: Exception) -> None:
+    def _fail(self, request: Job, error: Exception) -> None:
         request.error = error
         self._ended.append(request)
 
-    def _abort_all(self, requests: List[AnyRequest]) -> None:
+    def _abort_all(self, requests: List[Job]) -> None:
         for request in requests:
             if request.ended():
                 continue

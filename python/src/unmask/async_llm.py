@@ -113,7 +113,7 @@ class _Stream(_engine.Request):
     def __init__(
         self, engine, c, keep, output, loop: asyncio.AbstractEventLoop, courier: _Courier, kind: RequestOutputKind
     ):
-        super().__init__(engine, c, keep, output)
+        super().__init__(engine, c, keep, output, 0, None)
         self.loop, self.kind = loop, kind
         self._courier = courier
         self.news: collections.deque = collections.deque()

@@ -131,9 +131,9 @@ class LLM:
             prompts = prompts * len(answers)
         if len(prompts) != len(answers):
             raise InvalidValueError(f"answers: expected {len(prompts)}, one for each prompt; got {len(answers)}")
-        ended: queue.SimpleQueue[_CollectedScore] = queue.SimpleQueue()
-        make = ScoreMaker(self._engine, adapter, options)
-        scores = [make(_CollectedScore, i, *pair, ended) for i, pair in enumerate(zip(prompts, answers))]
+        ended: queue.SimpleQueue[_engine.Job] = queue.SimpleQueue()
+        make = ScoreMaker(self._engine, adapter, options, ended.put)
+        scores = [make(i, *pair) for i, pair in enumerate(zip(prompts, answers))]
         return self._collect(scores, ended, use_tqdm)
 
     def get_tokenizer(self) -> Tokenizer:
@@ -197,10 +197,10 @@ class LLM:
             return read_prompt(self._engine.tokenizer, prompt)
 
     def _run(self, prompts, params, use_tqdm: bool, record: Iterable[str]) -> List[RequestOutput]:
-        ended: queue.SimpleQueue[_Collected] = queue.SimpleQueue()
+        ended: queue.SimpleQueue[_engine.Job] = queue.SimpleQueue()
         make = RequestMaker(self._engine, event_bits(record))
         requests = [
-            make(_Collected, str(next(self._names)), prompt, ids, p, i, ended)
+            make(_engine.Request, str(next(self._names)), prompt, ids, p, i, ended.put)
             for i, ((prompt, ids), p) in enumerate(zip(prompts, params))
         ]
         return self._collect(requests, ended, use_tqdm)
@@ -223,30 +223,6 @@ class LLM:
             self._engine.abort(requests)
             raise
         return [request.output for request in requests]
-
-
-class _CollectedScore(_engine.Score):
-    """A score of LLM.score."""
-
-    def __init__(self, engine, c, keep, output, index: int, ended: queue.SimpleQueue[_CollectedScore]):
-        super().__init__(engine, c, keep, output)
-        self.index = index
-        self._queue = ended
-
-    def on_end(self) -> None:
-        self._queue.put(self)
-
-
-class _Collected(_engine.Request):
-    """A request of LLM.generate."""
-
-    def __init__(self, engine, c, keep, output, index: int, ended: queue.SimpleQueue[_Collected]):
-        super().__init__(engine, c, keep, output)
-        self.index = index
-        self._queue = ended
-
-    def on_end(self) -> None:
-        self._queue.put(self)
 
 
 class _NoBar:

@@ -46,15 +46,15 @@ class RequestMaker:
 class ScoreMaker:
     """Makes scores of an engine with the same parameters."""
 
-    def __init__(self, engine: _engine.Engine, adapter: Optional[str], options: Mapping[str, Any]):
-        self._engine = engine
+    def __init__(self, engine: _engine.Engine, adapter: Optional[str], options: Mapping[str, Any], done: _engine.Done):
+        self._engine, self._done = engine, done
         self._template = engine.new_score()
         self._adapter = ffi.NULL if adapter is None else ffi.new("char[]", adapter.encode())
         self._template.adapter = self._adapter
         for name, value in options.items():
             set_option(lib.um_score_set, self._template, name, value)
 
-    def __call__(self, kind, index: int, prompt: Prompt, answer: Prompt, *more: Any):
+    def __call__(self, index: int, prompt: Prompt, answer: Prompt) -> _engine.Score:
         with named(f"prompts[{index}]: "):
             ids = read_prompt(self._engine.tokenizer, prompt)[1]
         with named(f"answers[{index}]: "):
@@ -63,7 +63,7 @@ class ScoreMaker:
         keep = [self._adapter, id_pointer(ids), id_pointer(answer_ids)]
         c.ids, c.n_ids = keep[1], len(ids)
         c.answer_ids, c.n_answer_ids = keep[2], len(answer_ids)
-        return kind(self._engine, c, keep, ScoreOutput(), index, *more)
+        return _engine.Score(self._engine, c, keep, ScoreOutput(), index, self._done)
 
     def _read_answer(self, answer: Prompt) -> np.ndarray:
         """Returns the ids of an answer. Nothing is added around its text."""
