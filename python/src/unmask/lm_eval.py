@@ -46,7 +46,10 @@ class UnmaskLM(LM):
     # ---- Likelihoods -------------------------------------------------------------------------------------------------
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> List[Tuple[float, bool]]:
-        """Returns the log-likelihood of each continuation, and whether greedy decoding would write it."""
+        """Returns the log-likelihood of each continuation, and whether greedy decoding would write it.
+
+        The second value is False if it is unknown: with method=monte_carlo and without check_greedy.
+        """
         pairs = [self._encode_pair(*request.args) for request in requests]
         scores = self._llm.score(
             [context for context, _ in pairs],
