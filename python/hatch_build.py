@@ -17,7 +17,7 @@ import sysconfig
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCES = HERE / "engine" if (HERE / "engine").is_dir() else HERE.parent
-# What the C build reads, and what comes with the program.
+# The files that the C build reads, and those that the wheel packs beside the program.
 ENGINE_PARTS = ["Makefile", "LICENSE", "include", "src", "tools/deps.sh", "models"]
 
 

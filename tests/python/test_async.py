@@ -121,7 +121,7 @@ LONG = SamplingParams(sampler="gated", max_tokens=900, ignore_eos=True)
 
 def test_cancellation_aborts_the_request(async_llm):
     def pending():
-        # The engine thread runs what was posted before, aborts among it.
+        # The engine thread runs earlier commands first, the abort among them.
         return async_llm._engine.call(lambda router: unmask._engine.lib.um_router_pending(router))
 
     async def cancel_a_task():
