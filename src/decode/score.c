@@ -20,9 +20,17 @@ const um_option um_scoring_options[7] = {
 /* A prediction of the planned pass. */
 typedef struct asked {
     int32_t token; /* number of the token in the answer */
-    int32_t batch; /* the batch of its set of masks; -1: none */
+    int32_t set;   /* number of the set of masks; -1 for the order of confidence */
     double weight;
 } asked;
+
+/* The sums of the batches of a block. Their mean and their squared deviations from it are updated batch by batch
+ * (Welford), so that memory does not grow with the number of samples. */
+typedef struct batch_sums {
+    int32_t n;  /* complete batches */
+    double sum; /* of the current batch */
+    double mean, squares;
+} batch_sums;
 
 typedef struct scorer {
     um_score_params how;
@@ -38,15 +46,15 @@ typedef struct scorer {
     um_mask_sets sets;
     int32_t next_set;
     bool *masked; /* [n] by token of the block: the present masks of the order, or those of a set */
+    batch_sums batch;
 
     /* The planned pass. */
     int32_t n_planned, n_asked;
     asked *asked; /* [rows_max] */
 
-    double total, *token, *batch; /* sums; [n]; [n_batches] */
-    int32_t n_batches;
-    bool has_samples; /* some block was estimated */
-    bool is_greedy;   /* so far */
+    double total, *token; /* sums; [n] */
+    double variance;      /* of total; NAN: unknown */
+    bool is_greedy;       /* so far */
     bool knows_greedy;
     int32_t passes;
 } scorer;
@@ -72,6 +80,7 @@ static void enter_block(const um_req *r, scorer *s, int32_t start) {
     s->end = s->block ? UM_MIN((start / s->block + 1) * s->block, r->limit) : r->limit;
     s->orders = is_scored_in_order(s) || checks;
     s->next_set = 0;
+    s->batch = (batch_sums){0};
     s->sets = (um_mask_sets){.n = n_tokens(s),
                              .first = start - r->n_prompt,
                              .samples = s->how.samples,
@@ -143,12 +152,10 @@ um_status um_scorer_new(um_req *r, const um_score_params *params, um_err *err) {
     r->strategy = &um_strategy_score;
     s.copies = s.how.cfg_scale > 0 ? 2 : 1;
     s.per_pass = sets_per_pass(r, &s);
-    s.n_batches = s.how.samples / s.how.batch;
     const size_t widest = (size_t)(s.block ? UM_MIN(s.block, s.n) : s.n);
     s.masked = UM_NEW_ARRAY(bool, widest);
     s.asked = UM_NEW_ARRAY(asked, um_mul(widest, (size_t)s.per_pass));
     s.token = UM_NEW_ARRAY(double, (size_t)s.n);
-    s.batch = UM_NEW_ARRAY(double, (size_t)s.n_batches);
     enter_block(r, &s, r->n_prompt);
     r->state = UM_NEW(scorer);
     *(scorer *)r->state = s;
@@ -160,7 +167,6 @@ static void free_state(um_req *r) {
     um_free(s->masked);
     um_free(s->asked);
     um_free(s->token);
-    um_free(s->batch);
     um_free(s);
     r->state = NULL;
 }
@@ -225,7 +231,6 @@ static um_row *add_row(um_req *r, um_pass *pass, int32_t at, int32_t first, int3
 static void mask(um_req *r, scorer *s, um_pass *pass, const um_segment *seg, int32_t set, double weight) {
     const int32_t at = (int32_t)(seg->id - pass->id), first = seg->pos[0], before = pass->n_rows;
     const bool one = set >= 0 && !is_monte_carlo(s); /* left to right: the first mask alone is scored */
-    const bool sampled = set >= 0 && is_monte_carlo(s) && !s->sets.exact;
     for (int32_t i = 0; i < n_tokens(s); i++) {
         if (!s->masked[i]) continue;
         pass->id[at + s->start + i - first] = r->traits->mask_id;
@@ -236,8 +241,7 @@ static void mask(um_req *r, scorer *s, um_pass *pass, const um_segment *seg, int
             row->w[0] = 1 + s->how.cfg_scale;
             row->w[1] = -s->how.cfg_scale;
         }
-        s->asked[s->n_asked++] =
-            (asked){.token = s->start + i - r->n_prompt, .batch = sampled ? set / s->how.batch : -1, .weight = weight};
+        s->asked[s->n_asked++] = (asked){.token = s->start + i - r->n_prompt, .set = set, .weight = weight};
     }
 }
 
@@ -299,13 +303,27 @@ static void plan(um_req *r, um_pass *pass) {
 
 /* ---- Apply ------------------------------------------------------------------------------------------------------- */
 
-static void add(scorer *s, const asked *q, const um_answer *a) {
+static void end_batch(batch_sums *b) {
+    const double deviation = b->sum - b->mean;
+    b->n++;
+    b->mean += deviation / b->n;
+    b->squares += deviation * (b->sum - b->mean);
+    b->sum = 0;
+}
+
+/* The batches of a block are independent estimates of the same value. The variances of the blocks add up. */
+static void end_block(scorer *s) {
+    const int32_t n = s->batch.n;
+    if (n == 0) return; /* the block is exact */
+    s->variance += n < 2 ? NAN : s->batch.squares * n / (n - 1);
+}
+
+/* Adds a log-probability to the sums, and returns what it adds. */
+static double add(scorer *s, const asked *q, const um_answer *a) {
     const double part = q->weight * (double)a->log_p_id;
     s->total += part;
     s->token[q->token] += part;
-    if (q->batch < 0) return;
-    s->batch[q->batch] += part;
-    s->has_samples = true;
+    return part;
 }
 
 /* Fills the mask of the most confident prediction, the leftmost among equals. */
@@ -321,9 +339,13 @@ static void fill_best(const um_req *r, scorer *s, const um_answer *answer) {
 }
 
 static void add_sets(const um_req *r, scorer *s, const um_answer *answer) {
+    const bool is_sampled = is_monte_carlo(s) && !s->sets.exact;
     for (int32_t i = 0; i < s->n_asked; i++) {
-        add(s, &s->asked[i], &answer[i]);
+        const int32_t set = s->asked[i].set;
+        s->batch.sum += add(s, &s->asked[i], &answer[i]);
         if (!is_monte_carlo(s)) s->is_greedy &= answer[i].sample == r->token[r->n_prompt + s->asked[i].token];
+        const bool is_last = i + 1 == s->n_asked || s->asked[i + 1].set != set;
+        if (is_sampled && is_last && (set + 1) % s->how.batch == 0) end_batch(&s->batch);
     }
     s->next_set += s->n_planned;
 }
@@ -341,6 +363,7 @@ static void apply(um_req *r, const um_answer *answer) {
     if (s->orders) fill_best(r, s, answer);
     else add_sets(r, s, answer);
     if (!is_done(s)) return;
+    end_block(s);
     if (s->end < r->limit) enter_block(r, s, s->end);
     else um_req_finish(r, UM_FINISH_STEPS);
 }
@@ -357,23 +380,11 @@ static uint64_t share(const um_req *r, int32_t *most) {
     return *most > 0 ? (uint64_t)s->block : 0;
 }
 
-/* Computes the standard error from the batches, which are independent and estimate the same. */
-static double standard_error(const scorer *s) {
-    const int32_t n = s->n_batches;
-    double mean = 0, squares = 0;
-    if (!s->has_samples) return 0;
-    if (n < 2) return NAN;
-    for (int32_t i = 0; i < n; i++) mean += s->batch[i];
-    mean /= n;
-    for (int32_t i = 0; i < n; i++) squares += (s->batch[i] - mean) * (s->batch[i] - mean);
-    return sqrt(squares * n / (n - 1));
-}
-
 void um_scorer_get(const um_req *r, um_score_result *out) {
     const scorer *s = (const scorer *)r->state;
     const bool is_complete = r->finish == UM_FINISH_STEPS;
     out->logprob = is_complete ? s->total : NAN;
-    out->standard_error = is_complete ? standard_error(s) : NAN;
+    out->standard_error = is_complete ? sqrt(s->variance) : NAN;
     out->token_logprob = s->token;
     out->n_tokens = (size_t)s->n;
     out->is_greedy = is_complete && s->knows_greedy ? s->is_greedy : -1;

@@ -1,5 +1,6 @@
 /* Tests of scores: refusals, statistics, sharing of prefixes, and their life in an engine. tests/golden/scores_test.c
  * compares the values with an independent evaluation. */
+#include <malloc.h>
 #include <math.h>
 
 #include "support.h"
@@ -230,38 +231,58 @@ static void texts_are_encoded_like_ids(void **state) {
 
 /* ---- Statistics -------------------------------------------------------------------------------------------------- */
 
-/* The estimates of many seeds scatter around the exact value, as their standard errors say. */
-static void estimates_scatter_as_their_errors_say(void **state) {
+/* Runs a score with many seeds. The estimates scatter around the exact value as their standard errors say. Returns the
+ * root of the mean squared error that they report. */
+static double check_scatter(const test_engine *t, um_score_request s, double exact) {
     enum { SEEDS = 60 };
+    double mean = 0, squares = 0, errors = 0;
+    for (int64_t seed = 0; seed < SEEDS; seed++) {
+        s.params.seed = seed;
+        const um_score_result r = run(t, &s);
+        assert_true(r.standard_error > 0);
+        mean += r.logprob / SEEDS;
+        squares += (r.logprob - exact) * (r.logprob - exact) / SEEDS;
+        errors += r.standard_error * r.standard_error / SEEDS;
+    }
+    assert_true(fabs(mean - exact) < 4 * sqrt(squares / SEEDS));
+    /* The variance of SEEDS estimates and the mean of their squared errors, of 7 degrees each, agree within 4
+     * standard deviations: sqrt(2 / 60 + 2 / (60 * 7)) = 0.2. */
+    assert_in_range((int)(100 * errors / squares), 20, 180);
+    return sqrt(errors);
+}
+
+/* Returns the score of all sets of masks. */
+static double exact_score(const test_engine *t, um_score_request s, int32_t passes) {
+    s.params.samples = 1023;
+    const um_score_result all = run(t, &s);
+    assert_int_equal(all.passes, passes);
+    assert_true(all.standard_error == 0);
+    return all.logprob;
+}
+
+static void estimates_scatter_as_their_errors_say(void **state) {
     const test_engine *const engine[] = {&llada, &sdar};
     (void)state;
     for (size_t k = 0; k < UM_LEN(engine); k++) {
         um_score_request s = score(engine[k], NULL);
-        double mean = 0, squares = 0, errors = 0, exact;
         s.params.block_size = 16; /* one block: the prompt has 5 tokens, the answer 10 */
-        s.params.samples = 1023;
-        const um_score_result all = run(engine[k], &s);
-        exact = all.logprob;
-        assert_int_equal(all.passes, 1023);
-        assert_true(all.standard_error == 0);
+        const double exact = exact_score(engine[k], s, 1023);
         s.params.samples = 32;
-        for (int64_t seed = 0; seed < SEEDS; seed++) {
-            s.params.seed = seed;
-            const um_score_result r = run(engine[k], &s);
-            assert_true(r.standard_error > 0);
-            mean += r.logprob / SEEDS;
-            squares += (r.logprob - exact) * (r.logprob - exact) / SEEDS;
-            errors += r.standard_error * r.standard_error / SEEDS;
-        }
-        assert_true(fabs(mean - exact) < 4 * sqrt(squares / SEEDS));
-        /* The variance of SEEDS estimates and the mean of their squared errors, of 7 degrees each, agree within 4
-         * standard deviations: sqrt(2 / 60 + 2 / (60 * 7)) = 0.2. */
-        assert_in_range((int)(100 * errors / squares), 20, 180);
+        const double error = check_scatter(engine[k], s, exact);
         s.params.samples = 800;
         const um_score_result large = run(engine[k], &s);
         assert_true(fabs(large.logprob - exact) < 4 * large.standard_error);
-        assert_true(large.standard_error < sqrt(errors) / 2);
+        assert_true(large.standard_error < error / 2);
     }
+}
+
+static void variances_of_blocks_add_up(void **state) {
+    (void)state;
+    um_score_request s = score(&sdar, NULL);
+    s.params.block_size = 10; /* two blocks with five tokens of the answer each */
+    const double exact = exact_score(&sdar, s, 2 * 31);
+    s.params.samples = 16;
+    (void)check_scatter(&sdar, s, exact);
 }
 
 static void all_methods_agree_on_one_token(void **state) {
@@ -389,6 +410,32 @@ static void a_step_allocates_nothing(void **state) {
     }
 }
 
+extern size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
+
+/* Sanitizers have an allocator of their own. */
+static size_t allocated_bytes(void) {
+    if (__sanitizer_get_current_allocated_bytes) return __sanitizer_get_current_allocated_bytes();
+    const struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+/* A request over HTTP may ask for 1,024 scores with a million samples each. */
+static void memory_does_not_grow_with_samples(void **state) {
+    enum { SCORES = 16 };
+    int64_t id[SCORES];
+    um_err err;
+    (void)state;
+    um_score_request s = score(&llada, NULL);
+    s.on_score = NULL;
+    s.params.samples = 1000000;
+    s.params.batch = 1;
+    const size_t before = allocated_bytes();
+    for (int i = 0; i < SCORES; i++) id[i] = add(&llada, &s);
+    assert_true(allocated_bytes() - before < SCORES * (size_t)65536);
+    for (int i = 0; i < SCORES; i++) assert_int_equal(um_engine_abort(llada.engine, id[i], &err), UM_OK);
+    test_drain(llada.engine);
+}
+
 static void a_router_runs_scores_in_its_engines(void **state) {
     enum { SCORES = 6 };
     outcome o[SCORES] = {{.n = 0}};
@@ -430,12 +477,14 @@ int main(void) {
         cmocka_unit_test(takes_the_defaults_of_the_engine),
         cmocka_unit_test(texts_are_encoded_like_ids),
         cmocka_unit_test(estimates_scatter_as_their_errors_say),
+        cmocka_unit_test(variances_of_blocks_add_up),
         cmocka_unit_test(all_methods_agree_on_one_token),
         cmocka_unit_test(choices_share_their_prompt),
         cmocka_unit_test(runs_beside_requests),
         cmocka_unit_test(an_abort_ends_a_score_that_runs_or_waits),
         cmocka_unit_test(a_score_needs_no_callback),
         cmocka_unit_test(a_step_allocates_nothing),
+        cmocka_unit_test(memory_does_not_grow_with_samples),
         cmocka_unit_test(a_router_runs_scores_in_its_engines),
     };
     return cmocka_run_group_tests_name("score", tests, open_both, close_both);

@@ -79,8 +79,8 @@ class Score:
         self.how = {"method": "monte_carlo", "samples": 128, "batch": 16, "seed": 0, "check_greedy": False,
                     "cfg_scale": 0, "block_size": 0, **options}
         self.block = self.how["block_size"]
-        self.token, self.batch = np.zeros(len(answer)), np.zeros(self.how["samples"] // self.how["batch"])
-        self.sampled, self.greedy, self.known, self.passes, self.margin = False, True, True, 0, np.inf
+        self.token, self.variance = np.zeros(len(answer)), 0.0
+        self.greedy, self.known, self.passes, self.margin = True, True, 0, np.inf
         self.sets = []  # of the masks that were drawn
         self.keys = None  # of the true tokens before the block, for each layer
         self.last = None  # logits of the last of them
@@ -106,11 +106,8 @@ class Score:
     def run(self, ids):
         return self.model.forward(ids, range(self.start_of_grid, self.start_of_grid + len(ids)), self.keys)[0]
 
-    def add(self, k, value, weight, batch=None):
-        self.token[self.start - self.prompt + k] += weight * value
-        if batch is not None:
-            self.batch[batch] += weight * value
-            self.sampled = True
+    def add(self, k, value):
+        self.token[self.start - self.prompt + k] += value
 
     def truth(self, k):
         return self.ids[self.start + k]
@@ -126,7 +123,7 @@ class Score:
             self.margin = min([self.margin, *(best[k] - np.delete(best, k))])
             self.compare(k, logp)
             if counts:
-                self.add(k, logp[k, self.truth(k)], 1)
+                self.add(k, logp[k, self.truth(k)])
             masks[k] = False
 
     def compare(self, k, logp):
@@ -138,17 +135,22 @@ class Score:
         for t in range(n):
             logp = self.predict([k >= t for k in range(n)])
             self.compare(t, logp)
-            self.add(t, logp[t, self.truth(t)], 1)
+            self.add(t, logp[t, self.truth(t)])
 
     def monte_carlo(self, n):
         how = self.how
+        batches = np.zeros(how["samples"] // how["batch"])
         for masks, weight, batch in sets_of(n, self.start - self.prompt, how["samples"], how["batch"], how["seed"]):
             logp = self.predict(masks)
+            parts = [weight * logp[k, self.truth(k)] if masks[k] else 0 for k in range(n)]
+            for k in range(n):
+                self.add(k, parts[k])
             if batch is not None:
                 self.sets.append("".join("-M"[masked] for masked in masks))
-            for k in range(n):
-                if masks[k]:
-                    self.add(k, logp[k, self.truth(k)], weight, batch)
+                batches[batch] += sum(parts)
+        if batch is not None:
+            g = len(batches)
+            self.variance += ((batches - batches.mean()) ** 2).sum() * g / (g - 1) if g > 1 else np.nan
 
     def score_block(self, n):
         method = self.how["method"]
@@ -178,9 +180,8 @@ class Score:
                 self.score_block(end - self.start)
             if end == start + size and end < len(self.ids):
                 self.store(start, end)
-        g = len(self.batch)
-        error = sqrt(((self.batch - self.batch.mean()) ** 2).sum() * g / (g - 1)) if g > 1 else None
-        return {"logprob": self.token.sum(), "standard_error": error if self.sampled else 0,
+        error = None if np.isnan(self.variance) else sqrt(self.variance) if self.variance else 0
+        return {"logprob": self.token.sum(), "standard_error": error,
                 "token_logprob": [round(float(t), 7) for t in self.token],
                 "is_greedy": int(self.greedy) if self.known else -1, "passes": self.passes}
 
