@@ -13,7 +13,7 @@ refuses() {
 # Scores that take minutes.
 slow='{"prompt": "a", "answer": "b c d e f g h i j k l m n o p", "samples": 200000}'
 
-serve --in-process --max-model-len 512
+serve --in-process
 shared_pid=$pid
 trap 'kill -9 $shared_pid; wait $shared_pid 2> /dev/null || true; rm -rf "$work"' EXIT
 
@@ -44,6 +44,17 @@ a_prompt_is_sent_as_it_is() {
     post /v1/score "{\"prompt\": $(jq -c .tokens "$work/tokens"), \"answer\": $(jq -c .tokens "$work/answer")}"
     [ "$(member 'scores[0].logprob')" = "$first" ]
 }
+a_request_has_a_limited_number_of_tokens() {
+    jq -cn '{prompt: [range(500)], answer: [range(1024) | [1, 2]], method: "left_to_right"}' > "$work/many"
+    post /v1/score "@$work/many"
+    [ "$status" = 200 ]
+    [ "$(member 'scores | length')" = 1024 ]
+    jq -c '.prompt += .prompt | .prompt |= .[:980]' "$work/many" > "$work/more"
+    post /v1/score "@$work/more"
+    [ "$status" = 400 ]
+    [ "$(member error.param)" = answer ]
+    member error.message | grep -qF '1024 answers behind a prompt of 980 tokens; a request may have 1000000 tokens'
+}
 invalid_fields_are_named() {
     refuses '{"answer": "a"}' prompt 'expected either'
     refuses '{"prompt": "a", "messages": [], "answer": "a"}' prompt 'both'
@@ -56,7 +67,7 @@ invalid_fields_are_named() {
     refuses '{"prompt": "a", "answer": [1, "b"]}' answer 'expected an integer'
     refuses '{"prompt": [99999999], "answer": "b"}' prompt 'outside the vocabulary'
     refuses '{"prompt": "a", "answer": [99999999]}' answer 'outside the vocabulary'
-    refuses "{\"prompt\": \"a\", \"answer\": $(jq -cn '[range(512)]')}" answer 'max_model_len is 512'
+    refuses "{\"prompt\": \"a\", \"answer\": $(jq -cn '[range(1024)] | map(. % 500)')}" answer 'max_model_len is 1024'
     refuses '{"prompt": "a", "answer": "b", "samples": 0}' samples '1..1000000'
     refuses '{"prompt": "a", "answer": "b", "samples": "many"}' samples 'many'
     refuses '{"prompt": "a", "answer": "b", "method": "exact"}' method 'monte_carlo'

@@ -11,6 +11,8 @@
 
 #define SECONDS_MAX   1e6 /* of a call without --request-timeout */
 #define ABORT_SECONDS 60.0
+/* Most tokens of all answers of a request, each with its prompt. A worker keeps 8 bytes for each until the end. */
+#define TOKENS_MAX 1000000
 
 /* A request that waits for its scores. */
 typedef struct score_call {
@@ -121,6 +123,11 @@ static um_status put_request(um_intake *r, um_score_job *job, um_err *err) {
     for (size_t i = 0; i < job->n_answers && !st; i++, n_answers += n) {
         n = 0;
         st = put_answer(r, job, i, n_prompt, &w, &n, err);
+        if (!st && (i + 1) * n_prompt + n_answers + n > TOKENS_MAX)
+            st = um_fail_param(err, UM_ELIMIT, "answer",
+                               "%zu answers behind a prompt of %zu tokens; a request may have %d tokens, with the "
+                               "prompt counted for each answer; send fewer answers at a time",
+                               job->n_answers, n_prompt, TOKENS_MAX);
     }
     if (st) return st;
     um_jw_end_array(&w);
