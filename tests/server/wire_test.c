@@ -1,6 +1,6 @@
 /* The wire format: compares every message with the bytes in tests/server/golden and the description in docs/wire.md.
  * Truncated, corrupted and unaligned frames are read or rejected without reading beyond them. UM_UPDATE=1 rewrites the
- * golden files. */
+ * golden files, and the same frames as seeds of tests/fuzz/wire_fuzz.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -120,6 +120,23 @@ static void every_message_has_its_bytes(void **state) {
         um_buf_free(&frame);
         um_buf_free(&hex);
         um_buf_free(&golden);
+    }
+}
+
+/* The fuzzer begins with these frames. Those of another version would be rejected at once. */
+static void every_message_is_a_seed_of_the_fuzzer(void **state) {
+    (void)state;
+    for (size_t i = 0; i < UM_LEN(wire_samples); i++) {
+        char path[128];
+        um_buf frame = {0}, seed = {0};
+        snprintf(path, sizeof path, "tests/fuzz/corpus/wire/%s", um_msg_name(wire_samples[i].type));
+        um_wire_write(&frame, &wire_samples[i]);
+        if (updates()) write_file(path, &frame);
+        read_text_file(path, &seed);
+        if (seed.len != frame.len || memcmp(seed.data, frame.data, frame.len))
+            fail_msg("%s differs from the frame; UM_UPDATE=1 rewrites it", path);
+        um_buf_free(&frame);
+        um_buf_free(&seed);
     }
 }
 
@@ -339,6 +356,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_has_a_sample_and_every_array_its_count),
         cmocka_unit_test(every_message_has_its_bytes),
+        cmocka_unit_test(every_message_is_a_seed_of_the_fuzzer),
         cmocka_unit_test(a_frame_may_lie_anywhere),
         cmocka_unit_test(a_message_without_anything_is_read),
         cmocka_unit_test(a_frame_that_is_cut_is_refused),
