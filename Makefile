@@ -398,7 +398,7 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS
 
 fuzz-programs: $(FUZZ_PROGRAMS)
 
-soak: tests/soak/engine_soak.c ## run 100,000 requests with too few pages, fill a million answers under constraints, then random requests and a server under load for SOAK_SECONDS each, then hostile clients, schemathesis, lm-eval, clients from PyPI, the sdist, the notebook, a cluster of Ray and the comparison with PyTorch
+soak: tests/soak/engine_soak.c ## run 100,000 requests with too few pages, fill a million answers under constraints, then random requests and a server under load for SOAK_SECONDS each, then hostile clients, schemathesis, lm-eval, clients from PyPI, the sdist, the notebook, a cluster of Ray, the comparison with PyTorch and vLLM
 	@$(MAKE) $(BUILD)/unmask $(TRIALS) $(BUILD)/tests/soak/engine_soak $(BUILD)/tests/engine/pressure_test $(BUILD)/tests/server/mixed_load_test
 	UM_TEST_REQUESTS=100000 $(BUILD)/tests/engine/pressure_test
 	BUILD=$(BUILD) UM_TEST_TRIALS=1000000 UM_TEST_SEED=2 tests/grammar/trials.sh

@@ -133,6 +133,7 @@ every_block_of_commands_is_run_by_a_test() {
                     grep -qF " $p " <<< "$run" || { echo "$p:$line: no test runs it"; return 1; } ;;
                 console) grep -qF " $p " <<< " ${pages_with_console[*]} " || { echo "$p:$line: console"; return 1; } ;;
                 text | c | json | yaml) ;;
+                'python vllm') [ "$p" = docs/python.md ] || { echo "$p:$line: no test runs it"; return 1; } ;; # tests/soak/vllm
                 python) grep -qxE 'docs/(clients|cluster|python)\.md' <<< "$p" || { echo "$p:$line: no test runs it"; return 1; } ;;
                 *) echo "$p:$line: unknown mark \"$mark\""; return 1 ;;
             esac

@@ -68,7 +68,7 @@ def optional_text(pointer) -> Optional[str]:
 
 
 class OpenModel:
-    """A um_model that is freed after close(), when no call uses it any more. All engines must have been freed before."""
+    """A um_model that is freed after close(), when no call uses it any more. Its engines must have been freed before."""
 
     def __init__(self, pointer):
         owner = os.getpid()  # a forked process has none of the model's threads
