@@ -1,9 +1,13 @@
 """Comparisons of evaluations."""
 
+import importlib
 import json
 import math
+import re
+import shlex
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -72,3 +76,64 @@ def test_files_that_are_no_results(tmp_path, capsys):
         compare(good, tmp_path / "twice")
     assert main(["compare", str(good), str(tmp_path / "missing")]) == 2
     assert "missing" in capsys.readouterr().err
+
+
+class HarnessModel:
+    """Stands in for the base class of lm-evaluation-harness, which is not installed here."""
+
+
+@pytest.fixture
+def lm_eval(monkeypatch):
+    """The module unmask.lm_eval with a stand-in for the harness."""
+    names = {"lm_eval": {}, "lm_eval.api": {}, "lm_eval.api.model": {"LM": HarnessModel}}
+    names["lm_eval.api.registry"] = {"register_model": lambda name: lambda kind: kind}
+    for name, members in names.items():
+        module = types.ModuleType(name)
+        vars(module).update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.delitem(sys.modules, "unmask.lm_eval", raising=False)
+    return importlib.import_module("unmask.lm_eval")
+
+
+def pairs_of(command, option):
+    """The name=value list of an option, with the types that the harness gives the values."""
+    words = shlex.split(command)
+    if option not in words:
+        return {}
+    pairs = [pair.split("=") for pair in words[words.index(option) + 1].split(",")]
+    return {name: typed(value) for name, value in pairs}
+
+
+def typed(text):
+    """Converts a value as the harness does."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+COMMANDS = re.findall(r"^python -m unmask\.lm_eval .*", (ROOT / "docs" / "evaluation.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_arguments_of_the_documented_commands(lm_eval, command):
+    model_args = pairs_of(command, "--model_args")
+    blocks = any(name in model_args["pretrained"] for name in ("SDAR", "LLaDA2"))
+    model = lm_eval.UnmaskLM(**{**model_args, "pretrained": "tiny-block" if blocks else "tiny-full", "backend": "cpu"})
+    given = pairs_of(command, "--gen_kwargs")
+    params = model._params({"until": ["END"], "do_sample": False, "temperature": 0.0, **given})
+    assert params.stop == ["END"] and params.options["temperature"] == given.get("temperature", 0)
+    if "--gen_kwargs" in command:
+        assert params.options["max_tokens"] == given["max_gen_toks"]
+    if set(model._scoring):
+        (score,) = model.loglikelihood([types.SimpleNamespace(args=("Two plus two is", " four"))], disable_tqdm=True)
+        assert score[0] < 0 and score[1] is False
+    model._llm.close()
+
+
+def test_the_page_has_commands():
+    assert len(COMMANDS) > 10
