@@ -348,9 +348,9 @@ const um_command um_cmd_score = {
         "where it is an estimate (docs/scoring.md). With --input it reads one JSON object per line, with prompt (a "
         "text or token ids) or messages, answer (a text, token ids, or a list of these), and optionally id, adapter, "
         "method, samples, batch, seed, check_greedy, block_size and cfg_scale, and prints one line with a list of "
-        "scores "
-        "for each, in the same order; a line that fails gets an error, and the others continue. All answers run in the "
-        "same steps. --seed, --cfg-scale and --block-size hold for scores, too; without --seed the seed is 0. Exit "
+        "scores for each, in the same order; a line that fails gets an error, and the others continue. All answers "
+        "run in the same steps. --seed, --cfg-scale and --block-size hold for scores, too; without --seed the seed is "
+        "0. Exit "
         "status: 0 all answers scored, 1 one failed, 2 wrong usage or input, 3 model or device unusable, 130 "
         "interrupted by Ctrl-C.",
     .examples = "unmask score --model models/tiny-block --prompt 'What is 12 + 30?' 42 24\n"

@@ -154,8 +154,7 @@ static um_status run_abort(um_worker *w, uint64_t call_id, const json_t *args, u
 const um_utility um_utility_score = {
     "score",
     "{request: {prompt: text or ids | messages, answer: text or ids or a list of these, adapter, method, samples, "
-    "...}, "
-    "ticket: number for abort_scores, tenant: number}",
+    "...}, ticket: number for abort_scores, tenant: number}",
     "computes the log-likelihood of each answer: {scores: [{logprob, standard_error, tokens, is_greedy, ...}, ...]}",
     "request|ticket|tenant", run_score};
 const um_utility um_utility_abort_scores = {"abort_scores", "{ticket: number}",
