@@ -63,6 +63,21 @@ def test_runs_of_the_program_and_of_the_harness(tmp_path, capsys):
     assert compare(harness, harness).accuracy == (0.5, 0.5)
 
 
+def test_a_task_with_several_filters(tmp_path, capsys):
+    harness = tmp_path / "samples.jsonl"
+    rows = [
+        {"doc_id": i, "filter": name, "metrics": ["exact_match"], "exact_match": float(i < right)}
+        for name, right in (("strict-match", 1), ("flexible-extract", 3))
+        for i in range(4)
+    ]
+    harness.write_text("\n".join(json.dumps(row) for row in rows))
+    assert compare(harness, harness).accuracy == (0.25, 0.25)
+    assert main(["compare", "--json", "--filter", "flexible-extract", str(harness), str(harness)]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == [0.75, 0.75]
+    with pytest.raises(unmask.InvalidValueError, match="no results of the filter 'none'"):
+        compare(harness, harness, "none")
+
+
 def test_files_that_are_no_results(tmp_path, capsys):
     good = write(tmp_path / "good", {"a": True})
     with pytest.raises(unmask.InvalidValueError, match="only one of them has 'b'"):

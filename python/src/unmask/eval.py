@@ -50,9 +50,13 @@ class Comparison(NamedTuple):
     tokens_per_forward: tuple
 
 
-def compare(first: Any, second: Any) -> Comparison:
-    """Compares two files of results. Errors: InvalidValueError if a file has no results or the questions differ."""
-    a, b = read_run(pathlib.Path(first)), read_run(pathlib.Path(second))
+def compare(first: Any, second: Any, filter: Optional[str] = None) -> Comparison:
+    """Compares two files of results. Errors: InvalidValueError if a file has no results or the questions differ.
+
+    filter: the filter of lm-evaluation-harness whose results count (gsm8k has "strict-match" and "flexible-extract").
+            None: the first one in each file
+    """
+    a, b = read_run(pathlib.Path(first), filter), read_run(pathlib.Path(second), filter)
     if set(a.right) != set(b.right):
         odd = sorted(set(a.right) ^ set(b.right))[0]
         raise InvalidValueError(f"the runs have different questions: only one of them has {odd!r}")
@@ -82,13 +86,16 @@ def sign_test(a: int, b: int) -> float:
     return min(1.0, 2 * tail)
 
 
-def read_run(path: pathlib.Path) -> Run:
-    """Reads a file of results, one JSON object per line."""
+def read_run(path: pathlib.Path, filter: Optional[str] = None) -> Run:
+    """Reads a file of results, one JSON object per line. Of a task with several filters it reads one."""
     right: Dict[str, float] = {}
     tokens = passes = 0
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             row = json.loads(line)
+            filter = filter or row.get("filter")
+            if row.get("filter", filter) != filter:
+                continue
             name, value = _verdict(row)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidValueError(f"{path}:{number}: no result of an evaluation ({error})") from None
@@ -98,7 +105,7 @@ def read_run(path: pathlib.Path) -> Run:
         tokens += len(row.get("token_ids") or ()) or int(row.get("completion_tokens") or 0)
         passes += int(row.get("nfe") or 0)
     if not right:
-        raise InvalidValueError(f"{path}: the file has no results")
+        raise InvalidValueError(f"{path}: the file has no results" + (f" of the filter {filter!r}" if filter else ""))
     return Run(right, tokens, passes)
 
 
@@ -134,10 +141,11 @@ def main(arguments: Optional[List[str]] = None) -> int:
     command = commands.add_parser("compare", help="compare two runs on the same questions")
     command.add_argument("first", help="file of `unmask eval --output`, or samples_*.jsonl of lm-evaluation-harness")
     command.add_argument("second")
+    command.add_argument("--filter", help="filter of lm-evaluation-harness whose results count (default: the first)")
     command.add_argument("--json", action="store_true", help="print a JSON object")
     given = parser.parse_args(arguments)
     try:
-        result = compare(given.first, given.second)
+        result = compare(given.first, given.second, given.filter)
     except (InvalidValueError, OSError) as error:
         print(f"unmask.eval: {error}", file=sys.stderr)
         return 2
