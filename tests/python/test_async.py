@@ -93,6 +93,14 @@ def test_pieces_of_outputs_join_to_their_texts(async_llm, kind):
         assert not whole.text.isascii()
 
 
+def test_a_notebook_shows_outputs_that_have_not_ended(async_llm):
+    outputs = read_through_the_gate(async_llm, RequestOutputKind.CUMULATIVE)
+    shown = [output._repr_html_() for output in outputs]
+    assert "<style>" not in shown[0] and outputs[0].outputs[0].text[:20] in shown[0]
+    assert shown[-1].count("<span") == 160
+    assert all(part._repr_html_() for part in read_through_the_gate(async_llm, RequestOutputKind.DELTA))
+
+
 def test_snapshots_come_after_each_pass(async_llm):
     outputs = asyncio.run(collect(async_llm.chat(STORY, SamplingParams(max_tokens=96), snapshots=True)))
     shown = [output.outputs[0].snapshot.nfe for output in outputs]

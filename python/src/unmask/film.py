@@ -27,9 +27,14 @@ _STYLE = """\
 
 
 def html(pieces: Sequence[str], steps: Sequence[int]) -> str:
-    """Returns the film of an answer: the texts of its tokens, and the pass that wrote each, from 1."""
+    """Returns the film of an answer: the texts of its tokens, and the pass that wrote each, from 1.
+
+    The passes are known when the answer has ended. Before that the text stands still.
+    """
     if not pieces:
         return "<p>The answer has no tokens.</p>"
+    if len(steps) < len(pieces):
+        return f'<div style="font-family: monospace; white-space: pre-wrap">{markup.escape("".join(pieces))}</div>'
     name = f"unmask-{next(_counter)}"
     last = max(steps)
     delay = min(SECONDS_PER_PASS, SECONDS / last)
