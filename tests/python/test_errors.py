@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 
+import numpy as np
 import pytest
 
 import unmask
@@ -49,6 +50,11 @@ def test_wrong_requests_are_named_by_index_and_leave_the_llm_usable(llm):
     with pytest.raises(unmask.InvalidValueError, match=r"prompts\[1\]: ") as caught:
         llm.generate([[1], [5000], [2]], SamplingParams(max_tokens=4))
     assert caught.value.status == "UM_ERANGE"
+    for ids in ([1, 2**32 + 1], np.array([-(2**40), 1]), np.array([2**63], np.uint64)):  # their lower bits are valid
+        with pytest.raises(unmask.InvalidValueError, match=r"token id -?[0-9]+ is too large"):
+            llm.generate(ids)
+        with pytest.raises(unmask.InvalidValueError, match="too large"):
+            llm.get_tokenizer().decode(ids)
     with pytest.raises(unmask.InvalidValueError, match="5000") as caught:
         llm.generate([5000])
     assert not str(caught.value).startswith("prompts")

@@ -6,6 +6,8 @@ import os
 import pathlib
 from typing import Any, Iterable, Optional, Union
 
+import numpy as np
+
 from . import errors
 from ._declarations import ffi, version
 
@@ -93,6 +95,14 @@ class OpenModel:
 def octets(pointer, size: int) -> bytes:
     """Copies an array of the library. The pointer may be NULL if the size is 0."""
     return ffi.buffer(pointer, size)[:] if size else b""
+
+
+def id_array(ids: Any) -> np.ndarray:
+    """Converts ids to int32. Raises an error for numbers that do not fit; conversions of numpy drop their upper bits."""
+    given = np.asarray(ids)
+    if len(given) and given.dtype != np.int32 and (given.min() < -(2**31) or given.max() >= 2**31):
+        raise errors.InvalidValueError(f"token id {given.max() if given.max() >= 2**31 else given.min()} is too large")
+    return np.ascontiguousarray(given, np.int32)
 
 
 OptionValue = Union[None, bool, int, float, str, os.PathLike, Iterable[Any]]

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from . import _engine
-from ._library import PACKAGE, ffi, lib, set_option
+from ._library import PACKAGE, ffi, id_array, lib, set_option
 from .errors import InvalidValueError, UnmaskError, UnsupportedError
 from .outputs import RequestOutput, ScoreOutput
 from .params import SamplingParams
@@ -103,8 +103,8 @@ def engine_options(options: Mapping[str, Any]) -> Dict[str, Any]:
     return own
 
 
-def as_list(prompts: Union[Prompt, Sequence[Prompt]]) -> List[Prompt]:
-    """Converts one prompt to a list of it. A list of numbers is one prompt."""
+def as_list(prompts: Union[Prompt, Sequence[Prompt]], name: str = "prompts") -> List[Prompt]:
+    """Converts one prompt to a list of it. A list of numbers is one prompt. `name` is the parameter in errors."""
     if isinstance(prompts, (str, Mapping)):
         return [prompts]
     if isinstance(prompts, np.ndarray):
@@ -112,7 +112,7 @@ def as_list(prompts: Union[Prompt, Sequence[Prompt]]) -> List[Prompt]:
     if isinstance(prompts, Sequence) and len(prompts) and isinstance(prompts[0], (int, np.integer)):
         return [cast(Prompt, prompts)]
     if not isinstance(prompts, Iterable):
-        raise TypeError(f"prompts: expected text, ids, a dict, or a list of them; got {type(prompts).__name__}")
+        raise TypeError(f"{name}: expected text, ids, a dict, or a list of them; got {type(prompts).__name__}")
     return list(cast(Iterable[Prompt], prompts))
 
 
@@ -128,7 +128,7 @@ def read_prompt(tokenizer: Tokenizer, prompt: Prompt) -> Tuple[Optional[str], np
     if isinstance(prompt, (Sequence, np.ndarray)) and not isinstance(prompt, (bytes, bytearray)):
         ids = np.asarray(prompt)
         if ids.ndim == 1 and (ids.dtype.kind in "iu" or len(ids) == 0):
-            return None, np.ascontiguousarray(ids, np.int32)
+            return None, id_array(ids)
     raise TypeError(
         f'expected text, a list of ids, or a dict with "prompt" or "prompt_token_ids"; got {type(prompt).__name__}'
     )

@@ -7,7 +7,7 @@ from typing import Any, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
-from ._library import OpenModel, check, ffi, lib, new_error, octets, text
+from ._library import OpenModel, check, ffi, id_array, lib, new_error, octets, text
 
 __all__ = ["Tokenizer"]
 
@@ -39,7 +39,7 @@ class Tokenizer:
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Returns the text of ids."""
-        ids = np.ascontiguousarray(token_ids, np.int32)
+        ids = id_array(token_ids)
         out, n, err = ffi.new("char **"), ffi.new("size_t *"), new_error()
         pointer = ffi.from_buffer("int32_t[]", ids) if len(ids) else ffi.NULL
         check(lib.um_model_decode(self._model.get(), pointer, len(ids), not skip_special_tokens, out, n, err), err)
