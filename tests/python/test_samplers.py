@@ -48,6 +48,17 @@ def reader(batch):
     return accepted
 
 
+waiting = []
+
+
+@unmask.sampler
+def impatient(batch):
+    """Calls functions that would wait for the thread that calls it."""
+    for use in waiting:
+        use()
+    return np.ones(batch.n, bool)
+
+
 calls = []
 
 
@@ -126,6 +137,17 @@ def test_an_exception_ends_the_requests_that_cause_it(own):
     assert own.chat(QUESTION)[0].outputs[0].text == ANSWER
 
 
+@pytest.mark.timeout(60)
+def test_a_sampler_can_not_wait_for_its_llm(own):
+    for use in (own.stats, lambda: own.generate([1], use_tqdm=False), lambda: own.score("a", "b", use_tqdm=False)):
+        waiting[:] = [use]
+        with pytest.raises(unmask.SamplerError, match="a sampler can't wait for the LLM that calls it"):
+            own.chat(QUESTION, SamplingParams(sampler="impatient"), use_tqdm=False)
+    waiting[:] = [lambda: own.get_tokenizer().decode([1]), lambda: own.model_info()]
+    assert own.chat(QUESTION, SamplingParams(sampler="impatient"), use_tqdm=False)[0].finished
+    waiting.clear()
+
+
 def test_an_exception_leaves_other_requests_alone():
     import asyncio
 
@@ -148,8 +170,10 @@ def test_names_and_ranges_are_checked(llm):
         unmask.sampler(name="confidence")(lambda batch: batch.probability > 0.5)
     with pytest.raises(unmask.InvalidValueError, match="an option has this name"):
         unmask.sampler(name="other", params={"temperature": SamplerParam(1)})(lambda batch: batch.probability > 0.5)
-    with pytest.raises(KeyError):
+    with pytest.raises(unmask.InvalidValueError, match='expected "margin" or "entropy"; got .everything.'):
         unmask.sampler(name="other", reads="everything")(lambda batch: batch.probability > 0.5)
+    with pytest.raises(TypeError, match=r"params\['start'\]: expected SamplerParam\(0.5\); got float"):
+        unmask.sampler(name="other", params={"start": 0.5})(lambda batch: batch.probability > 0.5)
 
 
 def test_the_rules_are_tested():

@@ -67,6 +67,8 @@ def test_mistakes_are_named(llm):
         llm.score("a", "b", sample=3)
     with pytest.raises(unmask.InvalidValueError, match="expected 2, one for each prompt; got 3"):
         llm.score(["a", "b"], ["c", "d", "e"])
+    with pytest.raises(TypeError, match="answers: expected text"):
+        llm.score("a", 3)
     with pytest.raises(TypeError, match=r"answers\[1\]: expected text"):
         llm.score("a", ["b", 3.5])
     with pytest.raises(unmask.InvalidValueError, match=r"prompts\[1\]: .*empty"):

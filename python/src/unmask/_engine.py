@@ -231,6 +231,7 @@ class Engine:
 
     def call(self, function: Callable[[Any], Any]) -> Any:
         """Calls function(router) on the engine thread and returns its result."""
+        self.check_may_wait()
         future: concurrent.futures.Future = concurrent.futures.Future()
 
         def run() -> None:
@@ -253,6 +254,11 @@ class Engine:
             raise self._failure
         if self._closing:
             raise ClosedError("the LLM is closed")
+
+    def check_may_wait(self) -> None:
+        """Raises an error on the engine thread, which would wait for itself."""
+        if threading.current_thread() is self._thread:
+            raise UnmaskError("a sampler can't wait for the LLM that calls it")
 
     def close(self) -> None:
         """Ends all requests, and frees engines and model. A second call does nothing."""

@@ -126,7 +126,7 @@ class LLM:
         options: parameters of `unmask score`: method="monte_carlo", samples=128, batch=0, check_greedy=True ...
         """
         self._engine.check_usable()
-        answers, prompts = as_list(answers), as_list(prompts)
+        answers, prompts = as_list(answers, "answers"), as_list(prompts)
         if len(prompts) == 1:
             prompts = prompts * len(answers)
         if len(prompts) != len(answers):
@@ -207,6 +207,7 @@ class LLM:
 
     def _collect(self, requests, ended, use_tqdm: bool) -> List[Any]:
         """Runs requests and returns their outputs."""
+        self._engine.check_may_wait()
         try:
             self._engine.submit(requests)
             with progress_bar(len(requests), use_tqdm) as bar:

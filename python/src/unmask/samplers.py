@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Opt
 import numpy as np
 
 from ._library import check, ffi, lib, new_error
-from .errors import UnmaskError
+from .errors import InvalidValueError, UnmaskError
 
 __all__ = ["sampler", "Sampler", "SamplerBatch", "SamplerParam", "SamplerError", "check_sampler", "load_plugin"]
 
@@ -133,6 +133,8 @@ class SamplerBatch:
 
     def param(self, name: str) -> np.ndarray:
         """Returns the values that the requests of the blocks have for a parameter."""
+        if name not in self._names:
+            raise InvalidValueError(f"the sampler has no parameter {name!r}, only {self._names}")
         values = self._view(self._batch.param, np.float32, 4, self.n_blocks * len(self._names))
         return values.reshape(self.n_blocks, -1)[:, self._names.index(name)]
 
@@ -164,6 +166,9 @@ class Sampler:
         self, function: Function, name: str, params: Mapping[str, SamplerParam], reads: Iterable[str], n_top: int
     ):
         self.function, self.name, self.params = function, name, dict(params)
+        for key, row in self.params.items():
+            if not isinstance(row, SamplerParam):
+                raise TypeError(f"params[{key!r}]: expected SamplerParam({row!r}); got {type(row).__name__}")
         self._callback = ffi.callback("void(void *, const um_sampler_batch *)", self._accept)
         strings = [ffi.new("char[]", text.encode()) for text in (name, _summary(function), _source(function))]
         rows = [
@@ -177,7 +182,7 @@ class Sampler:
         self.definition.version = 1
         self.definition.name, self.definition.summary, self.definition.source = strings
         self.definition.params, self.definition.n_params = array, len(rows)
-        self.definition.reads = sum(READS[name] for name in ([reads] if isinstance(reads, str) else reads))
+        self.definition.reads = _read_bits([reads] if isinstance(reads, str) else reads)
         self.definition.n_top, self.definition.accept = n_top, self._callback
         self._keep = [strings, rows, array]
 
@@ -306,6 +311,15 @@ def load_plugin(path: Any) -> None:
     """Registers the samplers of a shared library (docs/extending.md)."""
     err = new_error()
     check(lib.um_load_plugin(str(path).encode(), err), err)
+
+
+def _read_bits(names: Iterable[str]) -> int:
+    bits = 0
+    for name in names:
+        if name not in READS:
+            raise InvalidValueError(f'reads: expected "margin" or "entropy"; got {name!r}')
+        bits |= READS[name]
+    return bits
 
 
 def _summary(function: Function) -> str:
