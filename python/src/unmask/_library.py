@@ -70,7 +70,7 @@ def optional_text(pointer) -> Optional[str]:
 
 
 class OpenModel:
-    """A um_model that is freed after close(), when no call uses it any more. Its engines must have been freed before."""
+    """A um_model that is freed after close(), when no call uses it any more. Its engines must have been freed."""
 
     def __init__(self, pointer):
         owner = os.getpid()  # a forked process has none of the model's threads
@@ -98,7 +98,7 @@ def octets(pointer, size: int) -> bytes:
 
 
 def id_array(ids: Any) -> np.ndarray:
-    """Converts ids to int32. Raises an error for numbers that do not fit; conversions of numpy drop their upper bits."""
+    """Converts ids to int32. Raises an error for numbers that do not fit; numpy would drop their upper bits."""
     given = np.asarray(ids)
     if len(given) and given.dtype != np.int32 and (given.min() < -(2**31) or given.max() >= 2**31):
         raise errors.InvalidValueError(f"token id {given.max() if given.max() >= 2**31 else given.min()} is too large")

@@ -2,8 +2,8 @@
 
     python -m unmask.eval compare A B
 
-A and B are files of `unmask eval --output`, or samples_*.jsonl of lm-evaluation-harness. The test is paired: it looks at
-the questions that one run answered rightly and the other wrongly (McNemar's test, exact).
+A and B are files of `unmask eval --output`, or samples_*.jsonl of lm-evaluation-harness. The test is paired: it looks
+at the questions that one run answered rightly and the other wrongly (McNemar's test, exact).
 """
 
 from __future__ import annotations
