@@ -1,6 +1,8 @@
 """LLM: prompts in, outputs out."""
 
+import copy
 import json
+import pickle
 import subprocess
 import sys
 import threading
@@ -202,6 +204,21 @@ def test_many_threads_share_an_llm(llm):
         thread.join()
     assert not errors and len(texts) == 8
     assert all(text == [ANSWER] * 5 for text in texts.values())
+
+
+def test_outputs_can_be_pickled_and_copied(llm):
+    params = SamplingParams(max_tokens=16, logprobs=2)
+    (output,) = llm.chat(QUESTION, params, use_tqdm=False, record=("snapshots", "traces"))
+    for twin in (pickle.loads(pickle.dumps(output)), copy.deepcopy(output)):
+        (answer,), (right,) = twin.outputs, output.outputs
+        assert twin.prompt == output.prompt and twin.prompt_token_ids == output.prompt_token_ids
+        assert answer.text == right.text and answer.token_ids == right.token_ids and answer.metrics == right.metrics
+        assert answer.logprobs == right.logprobs and answer.step_map.tolist() == right.step_map.tolist()
+        assert len(answer.snapshots) == len(right.snapshots) and len(answer.traces) == len(right.traces)
+        assert answer._repr_html_().count("<span") == len(right.token_ids)
+    assert pickle.loads(pickle.dumps(params)).options == params.options
+    (score,) = llm.score("a", "b c", use_tqdm=False)
+    assert pickle.loads(pickle.dumps(score)).logprob == score.logprob
 
 
 def test_progress_of_loading():

@@ -171,6 +171,16 @@ class CompletionOutput:
             start = end
         return pieces
 
+    def __copy__(self) -> CompletionOutput:
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        return copied
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """Returns what pickle writes. The tokenizer belongs to this process, so it decodes the logprobs before."""
+        self.logprobs  # noqa: B018: the property keeps its value
+        return {**self.__dict__, "_tokenizer": None}
+
     def _repr_html_(self) -> str:
         return film.html(self.pieces(), self.step_map.tolist())
 
