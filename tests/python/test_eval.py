@@ -150,5 +150,34 @@ def test_arguments_of_the_documented_commands(lm_eval, command):
     model._llm.close()
 
 
+def requests_of(*arguments):
+    return [types.SimpleNamespace(args=args) for args in arguments]
+
+
+def test_texts_that_are_too_long_for_the_model(lm_eval, caplog):
+    model = lm_eval.UnmaskLM("tiny-full", max_model_len=32, method="left_to_right")
+    tokenizer = model._llm.get_tokenizer()
+    words = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
+    ids = tokenizer.encode(words, add_special_tokens=False)
+    assert len(ids) > 45
+    # Pieces of 31 tokens; the last one sees as many tokens as fit.
+    pieces = list(model._pieces(ids))
+    assert sum((piece for _, piece in pieces), []) == ids and pieces[0][0] == [model._llm.model_info()["bos_id"]]
+    assert [len(context) + len(piece) for context, piece in pieces] == [32] * len(pieces)
+    (rolling,) = model.loglikelihood_rolling(requests_of((words,)), disable_tqdm=True)
+    parts = model._llm.score([c for c, _ in pieces], [p for _, p in pieces], method="left_to_right", use_tqdm=False)
+    assert rolling == pytest.approx(sum(part.logprob for part in parts))
+    assert model.loglikelihood_rolling(requests_of(("",)), disable_tqdm=True) == [0]
+    (long,) = model.loglikelihood(requests_of((words, " end")), disable_tqdm=True)
+    (short,) = model._llm.score(
+        [ids[-(32 - len(tokenizer.encode(" end"))) :]], [" end"], method="left_to_right", use_tqdm=False
+    )
+    assert long[0] == pytest.approx(short.logprob)
+    (answer,) = model.generate_until(requests_of((words, {"max_gen_toks": 8, "until": []})), disable_tqdm=True)
+    assert answer == model._llm.generate(ids[-24:], unmask.SamplingParams(max_tokens=8))[0].outputs[0].text
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    model._llm.close()
+
+
 def test_the_page_has_commands():
     assert len(COMMANDS) > 10
