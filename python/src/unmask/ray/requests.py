@@ -25,9 +25,8 @@ class Model:
         self, model: Union[str, pathlib.Path], params: Optional[Mapping[str, Any]], options: Mapping[str, Any]
     ):
         self._params = _given(params)
-        self._shared = SamplingParams(
-            **self._params
-        )  # an error of the parameters that all requests share comes at once
+        # An error of the parameters that all requests share comes at once.
+        self._shared = SamplingParams(**self._params)
         self._llm = AsyncLLM(model, **options)
 
     def check_usable(self) -> None:
