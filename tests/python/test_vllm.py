@@ -6,6 +6,7 @@ import json
 import sys
 import types
 
+import numpy as np
 import pytest
 
 import unmask
@@ -124,7 +125,7 @@ def test_the_utility_call_answers_prompts(stand_in, llm):
 def test_params_of_each_prompt_and_options_of_unmask(stand_in, llm):
     slow = {"sampler": "static", "denoising_steps": 32}
     params = [ParamsOfVllm(max_tokens=5, ignore_eos=True), ParamsOfVllm(n=2, max_tokens=32, extra_args=slow)]
-    one, two = stand_in.generate(llm, [[1, 2, 3], [1, 2, 3]], params)
+    one, two = stand_in.generate(llm, [[1, 2, 3], np.array([1, 2, 3])], params)
     assert len(one.outputs[0].token_ids) == 5 and one.outputs[0].logprobs is None
     assert [answer.index for answer in two.outputs] == [0, 1]
     assert all(len(set(answer.step_map)) == len(answer.token_ids) for answer in two.outputs)
@@ -146,6 +147,11 @@ def test_mistakes_are_named(stand_in, llm):
     for wrong in (dict(prompt_logprobs=1), dict(include_stop_str_in_output=True)):
         with pytest.raises(unmask.UnsupportedError, match=f"{list(wrong)[0]}: .* is not supported, only"):
             stand_in.generate(llm, "a", ParamsOfVllm(**wrong))
+    with pytest.raises(unmask.UnsupportedError, match=r"prompts\[1\]: multi_modal_data is not supported"):
+        stand_in.generate(llm, ["a", {"prompt": "b", "multi_modal_data": {"image": 1}}])
+    for wrong in (3.5, ["a", "b"], {}):
+        with pytest.raises(TypeError, match=r"prompts\[1\]: expected"):
+            stand_in.generate(llm, ["a", wrong])
     with pytest.raises(unmask.InvalidValueError, match="extra_args: top_p is a field"):
         stand_in.generate(llm, "a", ParamsOfVllm(extra_args={"top_p": 0.5}))
     with pytest.raises(unmask.InvalidValueError, match="did you mean denoising_steps"):

@@ -116,14 +116,14 @@ def as_list(prompts: Union[Prompt, Sequence[Prompt]], name: str = "prompts") -> 
     return list(cast(Iterable[Prompt], prompts))
 
 
-def read_prompt(tokenizer: Tokenizer, prompt: Prompt) -> Tuple[Optional[str], np.ndarray]:
-    """Returns the text of a prompt, None if it was given as ids, and its ids as int32."""
+def read_prompt(tokenizer: Optional[Tokenizer], prompt: Prompt) -> Tuple[Optional[str], np.ndarray]:
+    """Returns the text of a prompt, None if it was given as ids, and its ids as int32. Ids need no tokenizer."""
     if isinstance(prompt, Mapping):
         known = [name for name in ("prompt_token_ids", "prompt") if prompt.get(name) is not None]
         if not known:
             raise TypeError(f'expected the key "prompt" or "prompt_token_ids"; got {sorted(prompt)}')
         prompt = prompt[known[0]]
-    if isinstance(prompt, str):
+    if isinstance(prompt, str) and tokenizer is not None:
         return prompt, tokenizer.encode_array(prompt)
     if isinstance(prompt, (Sequence, np.ndarray)) and not isinstance(prompt, (bytes, bytearray)):
         ids = np.asarray(prompt)

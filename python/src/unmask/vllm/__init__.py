@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping, Sequence, Union
 
 from ..errors import InvalidValueError, UnsupportedError
+from ..prompts import as_list, named, read_prompt
 
 __all__ = ["ENGINE_ARGS", "LLM", "generate", "register"]
 
@@ -59,13 +60,25 @@ def generate(llm: Any, prompts: Union[Prompt, Sequence[Prompt]], sampling_params
 
     A CompletionOutput also has nfe, the number of forward passes, and step_map, the pass that wrote each token.
     """
-    from ..prompts import as_list
-
-    wanted: List[Any] = [prompt if isinstance(prompt, (str, Mapping)) else list(prompt) for prompt in as_list(prompts)]
+    wanted = []
+    for i, prompt in enumerate(as_list(prompts)):
+        with named(f"prompts[{i}]: "):
+            wanted.append(_plain_prompt(prompt))
     many = isinstance(sampling_params, Sequence)
     params = [plain_params(one) for one in sampling_params] if many else plain_params(sampling_params)
     answered = llm.collective_rpc("run_diffusion_generation", args=(wanted, params))[0]
     return [_request_output(request) for request in answered]
+
+
+def _plain_prompt(prompt: Any) -> Union[str, List[int]]:
+    """Returns a prompt as text or ids."""
+    if isinstance(prompt, Mapping):
+        others = [name for name in prompt if name not in ("prompt", "prompt_token_ids") and prompt[name] is not None]
+        if others:
+            raise UnsupportedError(f"{others[0]} is not supported", "UM_EUNSUPPORTED", others[0])
+        if prompt.get("prompt_token_ids") is None and isinstance(prompt.get("prompt"), str):
+            return prompt["prompt"]
+    return prompt if isinstance(prompt, str) else read_prompt(None, prompt)[1].tolist()
 
 
 def plain_params(params: Any) -> Dict[str, Any]:
