@@ -65,7 +65,8 @@ for i, row in enumerate(rows):
     choices.insert(i % 4, row["answer"])
     print(json.dumps({"prompt": row["prompt"], "choices": choices, "gold": i % 4}))
 END
-got=$(in_process instructions_choice acc --model_args pretrained=$model,samples=16)
+got=$(in_process instructions_choice acc --model_args pretrained=$model,samples=16) || failed=1
+rm choices.jsonl
 echo "the model unmask chooses the right one of four answers: $got"
-"$python" -c 'import sys; sys.exit(float(sys.argv[1]) < 0.95)' "$got" || failed=1
+"$python" -c 'import sys; sys.exit(float(sys.argv[1] or 0) < 0.95)' "$got" || failed=1
 exit $failed
