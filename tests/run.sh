@@ -3,9 +3,9 @@
 #
 # A program prints TAP. A test of its plan that is not reported as passed has failed, so crashes and hangs count. A
 # script without TAP is one test, and its exit status is the result. The output goes to BUILD/log; that of a failed test
-# is printed. The environment has the program under test in UNMASK and the build folder in BUILD. Standard error tells
-# how many have ended. The ten slowest tests are listed with the CPU time of their processes. The last line is "N passed,
-# N failed".
+# is printed, and so are lines that begin with "# note: ". The environment has the program under test in UNMASK and the
+# build folder in BUILD. Standard error tells how many have ended. The ten slowest tests are listed with the CPU time of
+# their processes. The last line is "N passed, N failed".
 set -euo pipefail
 BUILD=$1
 shift
@@ -20,9 +20,9 @@ for path in models/tiny-block models/tiny-full build/data/golden/cases examples/
 done
 
 # Slow tests, the slowest first. They start before all others, so that none of them ends alone.
-slow='python/package server/batches cli/gguf server/faults cli/bench_serve build/arm64 cli/accuracy server/apis web/page
-golden/recordings cli/docs server/openai cli/queue cli/tradeoffs engine/whole_invariance server/server golden/oracle
-build/package engine/pressure cli/bench_ops cli/bench_engine server/mixed_load'
+slow='python/package server/batches cli/gguf server/faults cli/bench_serve build/arm64 engine/instruction_sets cli/accuracy server/apis
+web/page golden/recordings cli/docs server/openai cli/queue cli/tradeoffs engine/whole_invariance server/server
+golden/oracle build/package engine/pressure cli/bench_ops cli/bench_engine server/mixed_load'
 
 # "build/tests/unit/base_json_test" -> "unit/base_json"
 label() {
@@ -103,6 +103,7 @@ for test in "$@"; do
     total_passed=$((total_passed + passed)) total_failed=$((total_failed + failed))
     total_skipped=$((total_skipped + skipped))
     printf '%-6s %-40s %3d passed %8.2f s\n' "$([ $failed = 0 ] && echo ok || echo FAILED)" "$name" "$passed" "$seconds"
+    sed -n 's/^# note: /       /p' "$LOG/$name.out"
     grep -h '^not ok [0-9]* # SKIP' "$LOG/$name.out" | sed 's/^not ok [0-9]* # SKIP/       skipped:/' || true
     if [ $failed != 0 ]; then
         echo "       exit status $rc$([ "$rc" = 124 ] && echo ": stopped after $LIMIT_SECONDS s" || true)"
