@@ -20,8 +20,8 @@ const char *um_bench_onednn_version(void);
 
 typedef enum { UM_ONEDNN_MATMUL, UM_ONEDNN_INNER_PRODUCT } um_onednn_kind; /* two primitives for the same product */
 typedef struct um_onednn um_onednn;
-/* Prepares products of x [n_tokens, in] with `copies` matrices w [out, in] of the type; the results are fp32. Returns
- * NULL when oneDNN does not support them. */
+/* Prepares products of x [n_tokens, in] with `copies` matrices w [out, in] of the type; the results are fp32. UM_Q8
+ * stands for 8-bit integers without scales, in x too. Returns NULL when oneDNN does not support them. */
 um_onednn *um_onednn_new(um_onednn_kind kind, um_dtype type, int n_tokens, int in, int out, const void *w, int copies);
 void um_onednn_free(um_onednn *p);
 /* The run function of a um_measure_task whose arg is a um_onednn. Multiplies with copy number round % copies. */

@@ -25,7 +25,8 @@ const char *um_bench_onednn_version(void) {
 static dnnl_memory_desc_t describe(um_dtype type, int rows, int columns, dnnl_format_tag_t tag) {
     dnnl_memory_desc_t d;
     const dnnl_dims_t dims = {rows, columns};
-    dnnl_memory_desc_init_by_tag(&d, 2, dims, type == UM_BF16 ? dnnl_bf16 : dnnl_f32, tag);
+    const dnnl_data_type_t stored = type == UM_BF16 ? dnnl_bf16 : type == UM_Q8 ? dnnl_s8 : dnnl_f32;
+    dnnl_memory_desc_init_by_tag(&d, 2, dims, stored, tag);
     return d;
 }
 
