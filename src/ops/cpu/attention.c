@@ -16,6 +16,8 @@
 
 enum { ROW_TILES_MAX = UM_QUERY_ROWS / 6 };
 
+_Static_assert(UM_GROUP_UNITS *UM_TILE_ROWS <= UM_ACC_ROWS && UM_GROUP_UNITS / 2 * UM_BLOCK_ROWS <= UM_ACC_ROWS,
+               "scores of a group, with and without a matrix unit, fit");
 _Static_assert(UM_KEY_GROUP % (int)UM_SEGMENT_KEYS == 0,
                "keys that move by a multiple of UM_KEY_GROUP keep their place in a segment");
 
@@ -250,7 +252,7 @@ static strip find_strip(const attention_job *j, const query_block *q, const key_
     const bool is_matrix = j->p->matrix != NULL;
     strip s = {.tile = &q->tile[first_tile], .first = q->tile[first_tile].first};
     s.n_tiles = is_matrix ? 1 : q->n_tiles;
-    s.rows = is_matrix ? UM_TILE_ROWS : rows;
+    s.rows = is_matrix ? UM_TILE_ROWS : UM_MIN(rows, UM_BLOCK_ROWS);
     for (int i = 0; i < s.n_tiles; i++) {
         s.n += s.tile[i].n;
         s.n_units = UM_MAX(s.n_units, units_of_tile(&s.tile[i], g));
@@ -458,12 +460,18 @@ static void run_split(attention_job *j, double work) {
     }
 }
 
-/* Chooses the size of blocks. Larger ones read the keys less often; smaller ones keep all threads busy until the end.
- */
+/* Returns whether keys and values of a head are widened for each block, or leave the second-level cache before the next
+ * block needs them. */
+static bool costly_keys(const attention_job *j) {
+    return j->kv->shape.type == UM_F8 || (size_t)j->end_segment * segment_bytes(j->kv) > 4 * CACHED_BYTES;
+}
+
+/* Chooses the size of blocks. Larger ones read the keys less often; smaller ones keep all threads busy until the end,
+ * and their queries and sums stay in the caches. */
 static void choose_blocks(attention_job *j) {
-    static const int sizes[] = {UM_QUERY_ROWS, UM_QUERY_ROWS / 2, UM_SPLIT_ROWS};
+    static const int sizes[] = {UM_QUERY_ROWS, UM_BLOCK_ROWS, UM_BLOCK_ROWS / 2, UM_SPLIT_ROWS};
     enum { BLOCKS_PER_THREAD = 8 };
-    for (size_t i = 0; i < UM_LEN(sizes); i++) {
+    for (size_t i = j->p->matrix && costly_keys(j) ? 0 : 1; i < UM_LEN(sizes); i++) {
         count_blocks(j, sizes[i]);
         if (j->dev->n_threads == 1 || j->n_blocks >= BLOCKS_PER_THREAD * j->dev->n_threads) return;
     }

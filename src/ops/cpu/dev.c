@@ -43,7 +43,7 @@ static um_sums take_sums(um_scratch *c, int32_t head_dim, int rows) {
 static void lay_out_thread(um_thread *t, const um_dev *dev, um_scratch *c) {
     int32_t d = UM_MAX(dev->config.max_head_dim, 1);
     t->acc = (float *)um_scratch_take(c, UM_ACC_ROWS * UM_PANEL, sizeof(float));
-    size_t query_rows = blocks_of(d) * UM_QUERY_ROWS + UM_TILE_ROWS, weight_rows = UM_QUERY_ROWS + UM_TILE_ROWS;
+    size_t query_rows = blocks_of(d) * UM_QUERY_ROWS + UM_TILE_ROWS, weight_rows = UM_BLOCK_ROWS + UM_TILE_ROWS;
     t->query = (uint32_t *)um_scratch_take(c, query_rows * UM_X_STRIDE, sizeof(uint32_t));
     t->weight = (uint32_t *)um_scratch_take(c, weight_rows * UM_X_STRIDE, sizeof(uint32_t));
     for (int i = 0; i < 2; i++) t->sums[i] = take_sums(c, d, UM_QUERY_ROWS);

@@ -16,7 +16,8 @@ enum {
     UM_WAVE_GROUPS = 4,    /* largest number of groups that are packed together */
     UM_OWN_ROWS = 64,      /* smallest number of rows for which one more group is worth its cost */
     UM_ACC_ROWS = 4 * 288, /* rows of products that a thread holds: panels times rows */
-    UM_QUERY_ROWS = 96,    /* largest number of queries of an attention task: whole tiles of 6, of 12 and of 32 */
+    UM_QUERY_ROWS = 384,   /* largest number of queries of an attention task, for a matrix unit: whole tiles of 32 */
+    UM_BLOCK_ROWS = 96,    /* the usual number: whole tiles of 6, of 12 and of 32 */
     UM_SPLIT_ROWS = 32,    /* the same when the keys of a query are divided among tasks */
     UM_SPLIT_PARTS = 8,    /* partial results of such queries, for each thread */
     UM_GROUP_KEYS = UM_GROUP_UNITS * UM_PANEL,
@@ -56,7 +57,7 @@ typedef struct um_thread {
     float *acc; /* [UM_ACC_ROWS, UM_PANEL] */
     /* attention */
     uint32_t *query;                /* [blocks of a head][UM_QUERY_ROWS, UM_X_STRIDE] */
-    uint32_t *weight;               /* [UM_QUERY_ROWS, UM_X_STRIDE] probabilities as a left operand */
+    uint32_t *weight;               /* [UM_BLOCK_ROWS, UM_X_STRIDE] probabilities as a left operand */
     um_sums sums[2];                /* [UM_QUERY_ROWS] of all keys so far, and of a segment */
     int32_t *seen_end, *seen_start; /* [UM_QUERY_ROWS] */
     int head_block;                 /* the first block of the head whose keys the thread read last; -1: none */
