@@ -37,7 +37,7 @@ void um_logits_edit(const um_row *r, int32_t first, int32_t n, float *z) {
 static float rate_of(const um_sampling *how) { return how->temperature > 0 ? 1 / how->temperature : 1; }
 
 /* Returns whether the filters keep an id with logit z. */
-static bool keeps(um_cut cut, float z, int32_t id) { return z > cut.value || (z == cut.value && id >= cut.id); }
+static bool keeps(um_kept_ids cut, float z, int32_t id) { return z > cut.value || (z == cut.value && id >= cut.id); }
 
 /* Finds the best id of a tile, the highest of equals, and the second best when it is wanted. */
 static void find_best(um_partial *p, const um_kernels *k, const um_row *r, int32_t first, const float *z) {
@@ -65,7 +65,8 @@ static void try_draw(um_partial *p, const um_row *r, int32_t id, float z) {
  *
  * Computing noise takes two logarithms, so most ids are excluded by a bound of their noise. The id with the largest
  * bound is tried first, because it usually wins. Then few others can have a larger score. */
-static void find_draw(um_partial *p, const um_kernels *k, const um_row *r, um_cut cut, int32_t first, const float *z) {
+static void find_draw(um_partial *p, const um_kernels *k, const um_row *r, um_kept_ids cut, int32_t first,
+                      const float *z) {
     float bound[UM_HEAD_TILE];
     k->noise_bounds(z, UM_HEAD_TILE, r->how.temperature, r->how.key, (uint64_t)first, bound);
     const int32_t likely = k->last_from(bound, UM_HEAD_TILE, k->max(bound, UM_HEAD_TILE));
@@ -81,7 +82,8 @@ static void find_draw(um_partial *p, const um_kernels *k, const um_row *r, um_cu
     }
 }
 
-um_partial um_partial_of(const um_dev *dev, um_thread *t, const um_row *r, um_cut cut, int32_t first, const float *z) {
+um_partial um_partial_of(const um_dev *dev, um_thread *t, const um_row *r, um_kept_ids cut, int32_t first,
+                         const float *z) {
     um_partial p = um_partial_none();
     p.max = dev->k->max(z, UM_HEAD_TILE);
     if (p.max == -INFINITY) return p;
@@ -144,12 +146,12 @@ um_partial um_partial_merge(um_partial a, um_partial b, float temperature) {
 static float prob(const um_partial *p, float z) { return (float)(exp((double)z - p->max) / p->sum); }
 
 /* Returns the probability of an id with logit z after temperature and filters. */
-static float kept_prob(const um_partial *p, const um_row *r, um_cut cut, float z, int32_t id) {
+static float kept_prob(const um_partial *p, const um_row *r, um_kept_ids cut, float z, int32_t id) {
     if (!keeps(cut, z, id)) return 0;
     return (float)(exp(((double)z - p->max) * rate_of(&r->how)) / p->kept);
 }
 
-um_answer um_partial_answer(const um_row *r, um_cut cut, const um_partial *p) {
+um_answer um_partial_answer(const um_row *r, um_kept_ids cut, const um_partial *p) {
     um_answer a = {.best = -1, .second = -1, .sample = -1, .logsumexp = -INFINITY};
     if (p->best < 0) return a;
     bool draws = r->how.temperature > 0;
@@ -193,7 +195,8 @@ static int32_t rank(ranked *list, int32_t n, int32_t n_max, ranked one) {
     return n;
 }
 
-void um_find_top(const um_kernels *k, const um_row *r, um_cut cut, const um_partial *p, const float *z, int32_t n) {
+void um_find_top(const um_kernels *k, const um_row *r, um_kept_ids cut, const um_partial *p, const float *z,
+                 int32_t n) {
     ranked list[UM_TOP_MAX];
     int32_t found = 0;
     float least = -FLT_MAX; /* smaller logits can't enter the list any more */

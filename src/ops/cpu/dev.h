@@ -274,14 +274,14 @@ size_t um_moe_lay_out(const um_dev_config *c, int n_threads, void *base);
 /* ---- filter.c ---- */
 /* The result of the filters of a row. They keep the ids with a logit above `value`, and of those with logit `value` the
  * ids from `id` up. */
-typedef struct um_cut {
+typedef struct um_kept_ids {
     float value;
     int32_t id;
-} um_cut;
-#define UM_CUT_NONE ((um_cut){-INFINITY, 0})
+} um_kept_ids;
+#define UM_KEPT_ALL ((um_kept_ids){-INFINITY, 0})
 static inline bool um_has_filter(const um_sampling *how) { return how->top_p < 1 || how->top_k > 0 || how->min_p > 0; }
 /* Applies top-p, top-k and min-p to the logits z [n]; n is a multiple of UM_HEAD_TILE, max the largest logit. */
-um_cut um_filter(const um_dev *dev, um_thread *t, const um_sampling *how, const float *z, int32_t n, float max);
+um_kept_ids um_filter(const um_dev *dev, um_thread *t, const um_sampling *how, const float *z, int32_t n, float max);
 size_t um_bins_bytes(void);
 
 /* ---- answer.c: reductions of logits ---- */
@@ -297,12 +297,13 @@ um_partial um_partial_none(void);
 /* Applies the row's edits and `allow` to the logits z of the ids [first, first + n). */
 void um_logits_edit(const um_row *r, int32_t first, int32_t n, float *z);
 /* Reduces the logits of UM_HEAD_TILE ids from `first` on. */
-um_partial um_partial_of(const um_dev *dev, um_thread *t, const um_row *r, um_cut cut, int32_t first, const float *z);
+um_partial um_partial_of(const um_dev *dev, um_thread *t, const um_row *r, um_kept_ids cut, int32_t first,
+                         const float *z);
 /* Merges two partial answers; the ids of b are higher than those of a. */
 um_partial um_partial_merge(um_partial a, um_partial b, float temperature);
-um_answer um_partial_answer(const um_row *r, um_cut cut, const um_partial *p);
+um_answer um_partial_answer(const um_row *r, um_kept_ids cut, const um_partial *p);
 /* Writes r->top. z [n] are all logits of the row, from id 0 on, and p their merged partial answer. */
-void um_find_top(const um_kernels *k, const um_row *r, um_cut cut, const um_partial *p, const float *z, int32_t n);
+void um_find_top(const um_kernels *k, const um_row *r, um_kept_ids cut, const um_partial *p, const float *z, int32_t n);
 
 /* The operations; arguments as in um_ops. */
 double um_cpu_peak(um_dev *dev, um_dtype type, const char **instruction_name);

@@ -128,7 +128,7 @@ static int32_t nth_id(const search *s, float value, int32_t nth) {
 }
 
 /* Finds the last id that is kept: the id with which the weight exceeds the limit. */
-static um_cut find_cut(search *s) {
+static um_kept_ids find_cut(search *s) {
     uint32_t prefix = 0;
     double before = 0;
     int32_t bin = 0;
@@ -137,11 +137,11 @@ static um_cut find_cut(search *s) {
         bool passed, first = shift == 32 - BIN_BITS;
         fill_bins(s, shift);
         bin = walk_bins(s, &before, &passed);
-        if (bin < 0 || (first && !passed)) return UM_CUT_NONE;
+        if (bin < 0 || (first && !passed)) return UM_KEPT_ALL;
         prefix = prefix << BIN_BITS | (uint32_t)bin;
         keep_bin(s, prefix, shift);
     }
-    um_cut cut = {value_of(prefix), 0};
+    um_kept_ids cut = {value_of(prefix), 0};
     if (!s->by_mass) return cut; /* top-k keeps all ids whose logit equals the k-th */
     int32_t count = s->bins->count[bin];
     double each = s->bins->weight[bin] / count, more = each > 0 ? floor((s->limit - before) / each) + 1 : count;
@@ -149,7 +149,7 @@ static um_cut find_cut(search *s) {
     return cut;
 }
 
-static um_cut stricter(um_cut a, um_cut b) {
+static um_kept_ids stricter(um_kept_ids a, um_kept_ids b) {
     if (a.value == b.value) return a.id > b.id ? a : b;
     return a.value > b.value ? a : b;
 }
@@ -170,11 +170,11 @@ static double mass_from(const search *s, um_thread *t, float least) {
     return total;
 }
 
-um_cut um_filter(const um_dev *dev, um_thread *t, const um_sampling *how, const float *z, int32_t n, float max) {
+um_kept_ids um_filter(const um_dev *dev, um_thread *t, const um_sampling *how, const float *z, int32_t n, float max) {
     const float temperature = how->temperature > 0 && !how->filters_first ? how->temperature : 1;
     search s = {
         .dev = dev, .bins = t->bins, .z = z, .n = n, .max = max, .rate = 1 / temperature, .candidate = t->candidate};
-    um_cut cut = UM_CUT_NONE;
+    um_kept_ids cut = UM_KEPT_ALL;
     if (how->top_k > 0) {
         s.by_mass = false;
         s.limit = how->top_k - 0.5;
@@ -187,7 +187,7 @@ um_cut um_filter(const um_dev *dev, um_thread *t, const um_sampling *how, const 
     }
     if (how->min_p > 0) {
         float lowest = max + temperature * logf(how->min_p);
-        cut = stricter(cut, (um_cut){UM_MIN(lowest, max), 0});
+        cut = stricter(cut, (um_kept_ids){UM_MIN(lowest, max), 0});
     }
     return cut;
 }

@@ -58,7 +58,7 @@ static void tile_task(void *arg, int tile, int thread) {
         um_logits_edit(r, first, UM_MIN(UM_HEAD_TILE, j->a->vocab - first), z);
         if (j->whole[row]) continue;
         um_partial *p = &j->dev->partial[(size_t)tile * UM_HEAD_ROWS + (size_t)row];
-        *p = um_partial_of(j->dev, t, r, UM_CUT_NONE, first, z);
+        *p = um_partial_of(j->dev, t, r, UM_KEPT_ALL, first, z);
     }
 }
 
@@ -68,7 +68,7 @@ static void merge_partials(const head_job *j, int row) {
     um_partial p = um_partial_none();
     for (int32_t tile = 0; tile < j->n_tiles; tile++)
         p = um_partial_merge(p, j->dev->partial[(size_t)tile * UM_HEAD_ROWS + (size_t)row], r->how.temperature);
-    j->answer[row] = um_partial_answer(r, UM_CUT_NONE, &p);
+    j->answer[row] = um_partial_answer(r, UM_KEPT_ALL, &p);
 }
 
 /* Filters and reduces a row whose logits are stored. */
@@ -77,7 +77,7 @@ static void reduce_whole(const head_job *j, um_thread *t, int row) {
     const float *z = j->whole[row];
     int32_t n = j->n_tiles * UM_HEAD_TILE;
     float max = j->dev->k->max(z, n);
-    um_cut cut = max == -INFINITY ? UM_CUT_NONE : um_filter(j->dev, t, &r->how, z, n, max);
+    um_kept_ids cut = max == -INFINITY ? UM_KEPT_ALL : um_filter(j->dev, t, &r->how, z, n, max);
     um_partial p = um_partial_none();
     for (int32_t tile = 0; tile < n; tile += UM_HEAD_TILE)
         p = um_partial_merge(p, um_partial_of(j->dev, t, r, cut, tile, z + tile), r->how.temperature);
