@@ -11,6 +11,7 @@
 
 #include "ops/format.h"
 #include "ops/network.h"
+#include "ops/ranks.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -95,6 +96,13 @@ struct um_backend {
     um_status (*vector)(um_device *d, um_vector **out, const um_tensor *part, int n_parts, const char *what,
                         um_err *err);
     void (*vector_free)(um_device *d, um_vector *v);
+    bool can_be_rank; /* its passes take a part in those of a group (um_network.rank) */
+    /* For groups of ranks (ranks.h); NULL: the device has whole matrices. The same as weight and vector, but each rank
+     * takes its part of the matrix or vector. */
+    um_status (*weight_cut)(um_device *d, um_weight **out, const um_tensor *part, int n_parts, um_dtype type,
+                            const um_cut *cut, um_err *err);
+    um_status (*vector_cut)(um_device *d, um_vector **out, const um_tensor *part, int n_parts, const um_cut *cut,
+                            const char *what, um_err *err);
 
     /* Returns the bytes of device memory that forward_new allocates besides the KV pages. NULL: the memory is the
      * host's. */

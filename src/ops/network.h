@@ -4,6 +4,7 @@
 #define UM_OPS_NETWORK_H
 
 #include "ops/ops.h"
+#include "ops/ranks.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,12 +36,13 @@ typedef struct um_rotary {
 /* What the layers of one kind have in common. */
 typedef struct um_layer_kind {
     int32_t n_heads, n_kv_heads, head_dim;
-    int32_t rope_dim; /* rotated dimensions of a head */
-    int32_t rotary;   /* index of the rotary tables in um_network.rotary */
-    int32_t kv;       /* index of the KV cache: layers of one have the same KV heads, head size and window */
-    int32_t window;   /* keys that a query sees at most (um_seen_start); 0: no limit */
-    float attn_scale; /* factor of the products of queries and keys */
-    bool v_norm;      /* values are normed per head, without a weight */
+    int32_t kv_copies; /* in a group of ranks: ranks that have the same KV head, if they are more than KV heads */
+    int32_t rope_dim;  /* rotated dimensions of a head */
+    int32_t rotary;    /* index of the rotary tables in um_network.rotary */
+    int32_t kv;        /* index of the KV cache: layers of one have the same KV heads, head size and window */
+    int32_t window;    /* keys that a query sees at most (um_seen_start); 0: no limit */
+    float attn_scale;  /* factor of the products of queries and keys */
+    bool v_norm;       /* values are normed per head, without a weight */
     /* The results of attention and feed-forward layers are normed before they are added to the residual stream. A dense
      * branch beside experts is, too, and each of the two has its own norm of the input. */
     bool post_norms;
@@ -76,6 +78,7 @@ typedef struct um_conditioning {
     um_act act;
 } um_conditioning;
 
+#define UM_HEAD_UNIT       8 /* rows of the head that are never divided among ranks */
 #define UM_LAYER_KINDS_MAX 4
 #define UM_ROTARY_MAX      2
 
@@ -97,6 +100,10 @@ typedef struct um_network {
     um_conditioning conditioning;
     int32_t n_adapters; /* adapters that are kept beside the weights */
     int32_t rank_max;   /* largest um_low_rank.rank; 0 without adapters */
+    /* The place of this device in a group that computes the model together: heads, KV heads, widths of feed-forward
+     * layers and rows of the head are those of this rank. NULL: the device computes the model alone. */
+    const um_rank *rank;
+    int32_t head_rows; /* rows of the head of all ranks, which are divided in units of UM_HEAD_UNIT */
 } um_network;
 
 /* Returns the kind of a layer. */

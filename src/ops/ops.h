@@ -62,9 +62,10 @@ typedef struct um_weight um_weight; /* a matrix [out, in] in the backend's layou
 typedef struct um_kv um_kv;         /* keys and values of all layers in the backend's layout */
 
 typedef struct um_dev_config {
-    int32_t number;     /* which device of this kind, from 0 */
-    int threads;        /* 0: one per usable CPU */
-    int32_t pin;        /* UM_PIN_* of unmask.h: whether threads stay on CPUs of their own */
+    int32_t number;             /* which device of this kind, from 0 */
+    const int32_t *rank_number; /* of a group of ranks: the numbers of its devices */
+    int threads;                /* 0: one per usable CPU */
+    int32_t pin;                /* UM_PIN_* of unmask.h: whether threads stay on CPUs of their own */
     um_dtype dtype;     /* UM_F32: weights are not rounded. UM_BF16: weights and the left operand of each product are
                            rounded to bf16, sums are fp32 */
     um_dtype weights;   /* type of the products of matrices: dtype, UM_Q8, UM_Q4 or UM_F8 */
@@ -117,6 +118,10 @@ typedef struct um_attention {
     float scale;
     int32_t window;        /* keys that a query sees at most, see um_seen_start; 0: no limit */
     const um_batch *batch; /* spans, seen_end */
+    /* For kv_select in a group of ranks: adds the scores of other ranks to score [n] or, with per_head, takes the
+     * largest ones of the ranks that have the same KV head. NULL: there are no other ranks. */
+    void (*merge_scores)(void *arg, float *score, int32_t n, bool per_head);
+    void *merge_arg;
 } um_attention;
 
 /* The function of a gated feed-forward layer: act(gate) * up. The second is gelu with a tangent:
@@ -162,6 +167,7 @@ typedef struct um_moe {
 
 typedef struct um_head {
     const um_weight *w;         /* [V, H] */
+    const float *logits;        /* [n_rows, vocab] products W h, which are then not computed here; NULL: they are */
     const float *hidden;        /* [T, H] after the final norm */
     const float *saved;         /* [n_saved, H] */
     int32_t hidden_size, vocab; /* ids are below vocab; w may have more rows */
@@ -217,6 +223,8 @@ typedef struct um_ops {
     void (*norm)(um_dev *dev, const float *x, const um_norm *norm, int32_t n_tokens, int32_t n, float *y);
     /* x[t] = (x[t] + norm(y[t])) * scale; x, y [T, n]. Overwrites y. */
     void (*norm_add)(um_dev *dev, float *y, const um_norm *norm, int32_t n_tokens, int32_t n, float scale, float *x);
+    /* y[i] = part[0][i] + part[1][i] + ..., or y[i] += that when `add` is set; part [n_parts] of n elements. */
+    void (*sum)(um_dev *dev, const float *const *part, int n_parts, size_t n, bool add, float *y);
     /* y[to[i]] = x[from[i]], by ascending i: copies the first n floats of rows that are `stride` floats apart. NULL for
      * a list means i itself. y may be x when no copy overwrites a row that a later one reads. */
     void (*copy_rows)(um_dev *dev, const float *x, const int32_t *from, const int32_t *to, int32_t n_rows,

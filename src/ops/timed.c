@@ -33,6 +33,10 @@ static void norm_add(um_dev *dev, float *y, const um_norm *how, int32_t n_tokens
     SPAN("norm_add", n_tokens, norm_add(t->dev, y, how, n_tokens, n, scale, x));
 }
 
+static void sum(um_dev *dev, const float *const *part, int n_parts, size_t n, bool add, float *y) {
+    SPAN("sum", (int32_t)UM_MIN(n, INT32_MAX), sum(t->dev, part, n_parts, n, add, y));
+}
+
 static void copy_rows(um_dev *dev, const float *x, const int32_t *from, const int32_t *to, int32_t n_rows,
                       int32_t stride, int32_t n, float *y) {
     SPAN("copy_rows", n_rows, copy_rows(t->dev, x, from, to, n_rows, stride, n, y));
@@ -92,6 +96,7 @@ const um_ops um_ops_timed = {.name = "timed",
                              .embed_soft = embed_soft,
                              .norm = norm,
                              .norm_add = norm_add,
+                             .sum = sum,
                              .copy_rows = copy_rows,
                              .linear = linear,
                              .rope_kv = rope_kv,
@@ -105,5 +110,5 @@ const um_ops um_ops_timed = {.name = "timed",
                              .wait = wait};
 
 /* Fails to compile when an operation is added, as a reminder to wrap it. The table has a name, a number padded to the
- * size of a pointer, 15 functions that create, measure and free objects, 14 operations, submit and wait. */
-_Static_assert(sizeof(um_ops) == (2 + 15 + 14 + 2) * sizeof(void *), "every operation of a pass is timed");
+ * size of a pointer, 15 functions that create, measure and free objects, 15 operations, submit and wait. */
+_Static_assert(sizeof(um_ops) == (2 + 15 + 15 + 2) * sizeof(void *), "every operation of a pass is timed");

@@ -221,7 +221,16 @@ static void check_allocations(const world *w, const world *ref) {
     float *out = poisoned_floats((size_t)b.n_tokens * attention_width(&c));
     int32_t id[60] = {0}, slot[60];
     for (int32_t t = 0; t < 60; t++) slot[t] = t;
-    um_attention a = {1, 6, 2, 64, 5, 6 * 64, c.q, out, 1, 0, &b};
+    um_attention a = {.layer = 1,
+                      .n_heads = 6,
+                      .n_kv_heads = 2,
+                      .head_dim = 64,
+                      .page_size = 5,
+                      .stride = 6 * 64,
+                      .q = c.q,
+                      .out = out,
+                      .scale = 1,
+                      .batch = &b};
     um_rope_kv r = {0, 60, 6, 2, 64, 64, x, gain, gain, gain, 1e-6f, 0, gain, gain, NULL, id, slot};
     const um_soft soft = {.at = 3, .n = 60, .id = slot, .w = x, .renormalize = true};
     int64_t before = um_alloc_count();

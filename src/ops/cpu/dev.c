@@ -301,6 +301,7 @@ const um_ops um_ops_cpu = {
     .embed_soft = um_cpu_embed_soft,
     .norm = um_cpu_norm,
     .norm_add = um_cpu_norm_add,
+    .sum = um_cpu_sum,
     .copy_rows = um_cpu_copy_rows,
     .linear = um_cpu_linear,
     .rope_kv = um_cpu_rope_kv,

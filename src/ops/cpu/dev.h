@@ -318,6 +318,7 @@ void um_cpu_kv_copy(um_dev *dev, um_kv *kv, int32_t from_page, int32_t to_page, 
 void um_cpu_embed(um_dev *dev, const um_weight *w, const int32_t *id, int32_t n_tokens, float scale, float *x);
 void um_cpu_embed_soft(um_dev *dev, const um_weight *w, const um_soft *soft, int32_t n_soft, float scale, float *x);
 void um_cpu_norm(um_dev *dev, const float *x, const um_norm *norm, int32_t n_tokens, int32_t n, float *y);
+void um_cpu_sum(um_dev *dev, const float *const *part, int n_parts, size_t n, bool add, float *y);
 void um_cpu_copy_rows(um_dev *dev, const float *x, const int32_t *from, const int32_t *to, int32_t n_rows,
                       int32_t stride, int32_t n, float *y);
 void um_cpu_linear(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, bool add,

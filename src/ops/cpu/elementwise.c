@@ -1,4 +1,5 @@
-/* The norms, the gated activation and copies of rows. A task is a run of tokens; copies are made in their order. */
+/* The norms, the gated activation, sums and copies of rows. A task is a run of tokens; copies are made in their order.
+ */
 #include <math.h>
 
 #include "ops/cpu/dev.h"
@@ -91,4 +92,30 @@ void um_cpu_copy_rows(um_dev *dev, const float *x, const int32_t *from, const in
         float *copy = y + (size_t)(to ? to[i] : i) * (size_t)stride;
         if (copy != row) memcpy(copy, row, (size_t)n * sizeof *copy);
     }
+}
+
+enum { SUM_PIECE = 4096 };
+
+typedef struct sum_job {
+    const float *const *part;
+    int n_parts;
+    size_t n;
+    bool add;
+    float *y;
+} sum_job;
+
+static void sum_task(void *arg, int task, int thread) {
+    (void)thread;
+    const sum_job *j = (const sum_job *)arg;
+    const size_t first = (size_t)task * SUM_PIECE, n = UM_MIN(j->n - first, (size_t)SUM_PIECE);
+    float total[SUM_PIECE];
+    memcpy(total, j->part[0] + first, n * sizeof *total);
+    for (int p = 1; p < j->n_parts; p++)
+        for (size_t i = 0; i < n; i++) total[i] += j->part[p][first + i];
+    for (size_t i = 0; i < n; i++) j->y[first + i] = j->add ? j->y[first + i] + total[i] : total[i];
+}
+
+void um_cpu_sum(um_dev *dev, const float *const *part, int n_parts, size_t n, bool add, float *y) {
+    sum_job j = {part, n_parts, n, add, y};
+    um_cpu_run(dev, sum_task, &j, (int)UM_CEIL_DIV(n, SUM_PIECE), (double)n * n_parts);
 }

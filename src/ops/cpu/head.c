@@ -6,7 +6,9 @@
  *
  * A blend is a sum over the whole vocabulary. A task computes some of its columns for all rows of a group, so the
  * embedding is read once for the group. Without tiles, sums of ids at a distance of UM_BLEND_LANES are added in the
- * end. */
+ * end.
+ *
+ * In a group of ranks the products with the vocabulary are computed before, and the tasks read them. */
 #include <math.h>
 
 #include "ops/cpu/dev.h"
@@ -31,6 +33,21 @@ static float *tile_logits(const head_job *j, um_thread *t, int32_t tile, int32_t
     return j->whole[row] ? j->whole[row] + (size_t)tile * UM_HEAD_TILE : t->z + row * UM_HEAD_TILE;
 }
 
+/* Copies the products that were computed before. */
+static void take_logits(const head_job *j, um_thread *t, int32_t tile) {
+    const um_head *a = j->a;
+    const int32_t first = tile * UM_HEAD_TILE, n = UM_MIN(a->vocab - first, UM_HEAD_TILE);
+    for (int32_t row = 0; row < j->n; row++) {
+        float *z = tile_logits(j, t, tile, row);
+        const size_t at = (size_t)(j->row + row - a->row) * (size_t)a->vocab + (size_t)first;
+        memset(z, 0, UM_HEAD_TILE * sizeof *z);
+        memcpy(z, a->logits + at, (size_t)n * sizeof *z);
+        j->dev->k->scale_to(z, a->scale, UM_HEAD_TILE, z);
+        if (a->cap > 0) j->dev->k->cap(z, a->cap, UM_HEAD_TILE);
+        for (int32_t i = n; i < UM_HEAD_TILE; i++) z[i] = -INFINITY;
+    }
+}
+
 static void compute_logits(const head_job *j, um_thread *t, int32_t tile) {
     const um_head *a = j->a;
     int32_t first = tile * UM_HEAD_TILE;
@@ -51,7 +68,8 @@ static void tile_task(void *arg, int tile, int thread) {
     const head_job *j = (const head_job *)arg;
     um_thread *t = &j->dev->thread[thread];
     int32_t first = tile * UM_HEAD_TILE;
-    compute_logits(j, t, tile);
+    if (j->a->logits) take_logits(j, t, tile);
+    else compute_logits(j, t, tile);
     for (int32_t row = 0; row < j->n; row++) {
         const um_row *r = &j->row[row];
         float *z = tile_logits(j, t, tile, row);
@@ -274,9 +292,11 @@ static void set_group(head_job *j, const um_row *row, int32_t n) {
 static void answer_group(head_job *j) {
     um_dev *dev = j->dev;
     int32_t h = j->a->hidden_size;
-    um_cpu_run(dev, mix_task, j, j->n, 2.0 * j->n * h);
-    j->x = um_product_pack(dev, j->p, dev->mix, (size_t)h, NULL, j->n, h,
-                           (um_start){j->a->w->panel, TILE_PANELS * j->a->w->panel_bytes, j->n_tiles});
+    if (!j->a->logits) {
+        um_cpu_run(dev, mix_task, j, j->n, 2.0 * j->n * h);
+        j->x = um_product_pack(dev, j->p, dev->mix, (size_t)h, NULL, j->n, h,
+                               (um_start){j->a->w->panel, TILE_PANELS * j->a->w->panel_bytes, j->n_tiles});
+    }
     um_cpu_run(dev, tile_task, j, j->n_tiles, (double)j->n * h * j->a->vocab);
     um_cpu_run(dev, answer_task, j, j->n, (double)j->n * j->n_tiles * 100);
     blend_group(j);
@@ -284,7 +304,8 @@ static void answer_group(head_job *j) {
 
 void um_cpu_head(um_dev *dev, const um_head *a) {
     assert(a->n_rows <= dev->config.max_rows && a->hidden_size <= dev->config.max_hidden);
-    assert(a->vocab <= dev->config.max_vocab && a->vocab <= a->w->rows && a->hidden_size == a->w->in);
+    assert(a->vocab <= dev->config.max_vocab && a->hidden_size == a->w->in);
+    assert(a->logits || a->vocab <= a->w->rows);
     head_job j = {.dev = dev, .a = a, .p = um_product_for(dev, a->w)};
     j.n_tiles = UM_CEIL_DIV(a->vocab, UM_HEAD_TILE);
     for (int32_t i = 0; i < a->n_rows; i += j.n) {

@@ -92,7 +92,6 @@ static void choose_task(void *arg, int list, int thread) {
     size_t at = list_at(j, list);
     float *score = j->dev->score + at;
     if (j->s->blind) memset(score, 0, (size_t)j->n_keys * sizeof *score);
-    else if (!j->s->per_head) sum_heads(j, score);
     um_select_pool(score, j->n_keys, j->s->pool, j->dev->pooled + at);
     um_select_prior(j->dev->pooled + at, j->n_keys, j->a->head_dim, j->dev->key, j->s);
     um_select_largest(j->dev->pooled + at, j->n_keys, j->s->n_keep, j->dev->best + at);
@@ -117,6 +116,8 @@ static void score_keys(select_job *j) {
         dev->block[i] = um_select_token(a->batch, j->span, a->page_size, j->s->block.start + i);
     um_cpu_run(dev, mean_task, j, a->n_heads, (double)j->n_block * a->n_heads * a->head_dim / 4);
     um_cpu_run(dev, score_task, j, a->n_kv_heads * UM_CEIL_DIV(j->n_keys, TASK_KEYS), work * a->n_heads);
+    if (!j->s->per_head) sum_heads(j, dev->score);
+    if (a->merge_scores) a->merge_scores(a->merge_arg, dev->score, j->n_keys, j->s->per_head);
 }
 
 static void select_span(um_dev *dev, um_kv *kv, const um_attention *a, const um_span *span) {

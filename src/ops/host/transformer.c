@@ -19,6 +19,10 @@
  *
  * The embeddings of a canvas are first blended with the predictions of an earlier pass (um_conditioning).
  *
+ * In a group of ranks (um_network.rank) each rank has some of the heads and a part of the width of each feed-forward
+ * layer. The results after Wo and Wdown are then partial sums, which sum_ranks adds. The residual stream, norms and the
+ * choice of experts are computed by every rank.
+ *
  * Models differ in their sizes, in the kinds of their layers (um_layer_kind) and in the optional weights that they have
  * (biases, norms of queries and keys, experts), never in this order. The batch says which keys each token sees and into
  * which page its key goes. This file allocates nothing after um_host_forward_new has returned. */
@@ -54,8 +58,18 @@ struct um_forward {
     float *branch[2];      /* [T, H] results of attention and feed-forward layers before their norms; NULL: not used */
     size_t workspace;      /* bytes of the arrays above */
     bool selects;          /* a span of this pass keeps sparse keys */
+    const um_rank *rank;   /* the place in a group of ranks; NULL: none */
+    float *partial[2];     /* [T, H] partial results, which all ranks read; used in turns */
+    int32_t kv_copies;     /* of the layer whose keys are being selected, see um_layer_kind */
+    int32_t turn;          /* index of the next one in `partial` */
+    float *head_rows;      /* [HEAD_ROWS, rows of this rank's head] products with its part of the vocabulary */
+    float *logits[2];      /* [HEAD_ROWS, vocab] products with all of it, shared by all ranks; used in turns */
+    bool is_lost;          /* another rank has failed in this pass */
     const um_batch *batch; /* the submitted pass, until um_host_wait */
 };
+
+/* Rows whose logits the ranks of a group compute together. */
+enum { HEAD_ROWS = 16 };
 
 /* ---- The pass ---------------------------------------------------------------------------------------------------- */
 
@@ -142,6 +156,43 @@ static void linear(um_forward *f, const um_linear *w, const um_batch *b, rows at
     }
 }
 
+/* ---- Ranks ---- */
+
+/* The addresses that ranks publish. */
+enum { SHARED_PARTIAL, SHARED_PARTIAL_2, SHARED_LOGITS, SHARED_LOGITS_2, SHARED_BLEND };
+
+/* Returns where a layer that is cut by columns writes its results: `own`, or memory that all ranks read. */
+static float *partial_of(const um_forward *f, float *own) { return f->rank ? f->partial[f->turn] : own; }
+
+/* Computes y = the sum of the partial results of all ranks, or y += that with `add`. y starts at the first token. A
+ * rank writes to the same memory again after the next meeting, when all have read it. */
+static void sum_ranks(um_forward *f, rows at, bool add, float *y) {
+    const float *part[UM_RANKS_MAX];
+    const size_t H = (size_t)f->net->hidden;
+    f->is_lost |= !um_ranks_meet(f->rank);
+    for (int32_t r = 0; r < f->rank->n; r++)
+        part[r] = (const float *)um_ranks_shared(f->rank, SHARED_PARTIAL + f->turn, r) + (size_t)at.first * H;
+    f->ops->sum(f->dev, part, f->rank->n, (size_t)at.n * H, add, y + (size_t)at.first * H);
+    f->turn ^= 1;
+}
+
+/* See um_attention. The scores of a span go through memory that all ranks read. */
+static void merge_scores(void *arg, float *score, int32_t n, bool per_head) {
+    um_forward *f = (um_forward *)arg;
+    const um_rank *r = f->rank;
+    const int32_t copies = f->kv_copies, first = per_head ? r->index / UM_MAX(copies, 1) * copies : 0,
+                  end = per_head ? first + copies : r->n;
+    if (per_head && copies <= 1) return;
+    memcpy(f->partial[f->turn], score, (size_t)n * sizeof *score);
+    f->is_lost |= !um_ranks_meet(r);
+    for (int32_t other = first; other < end; other++) {
+        const float *s = (const float *)um_ranks_shared(r, SHARED_PARTIAL + f->turn, other);
+        for (int32_t i = 0; i < n; i++)
+            score[i] = other == first ? s[i] : per_head ? UM_MAX(score[i], s[i]) : score[i] + s[i];
+    }
+    f->turn ^= 1;
+}
+
 /* Moves the queries and the residual stream of the tokens in f->final to the front. */
 static void keep_final(um_forward *f, int32_t layer) {
     const um_layer_kind *k = um_kind_of(f->net, layer);
@@ -172,12 +223,18 @@ static void attention_half(um_forward *f, int32_t layer, const um_batch *b, cons
     ops->norm(dev, f->x, &norm, b->n_tokens, f->net->hidden, f->normed);
     linear(f, &y->qkv, b, (rows){0, b->n_tokens}, f->normed, false, f->qkv);
     ops->rope_kv(dev, kv, &rope);
+    attention.merge_scores = f->rank ? merge_scores : NULL;
+    attention.merge_arg = f;
+    f->kv_copies = um_kind_of(f->net, layer)->kv_copies;
     if (f->selects) ops->kv_select(dev, kv, &attention); /* reads the queries of tokens that `out` may lack */
     if (out != b) keep_final(f, layer);
     if (!out->n_tokens) return;
     attention.batch = out;
     ops->attention(dev, kv, &attention);
-    linear(f, &y->o, out, (rows){0, out->n_tokens}, f->attended, !post, post ? f->branch[0] : f->x);
+    const rows all = {0, out->n_tokens};
+    float *to = post ? f->branch[0] : f->x;
+    linear(f, &y->o, out, all, f->attended, !post && !f->rank, partial_of(f, to));
+    if (f->rank) sum_ranks(f, all, !post, to);
     if (post) add_branch(f, y->attn_post_norm, out->n_tokens);
 }
 
@@ -268,7 +325,8 @@ static void normed_half(um_forward *f, int32_t layer, const um_batch *b) {
     const int32_t n = b->n_tokens, H = f->net->hidden;
     um_norm norm = norm_of(f, y->ffn_norm);
     f->ops->norm(f->dev, f->x, &norm, n, H, f->normed);
-    feed_forward(f, &dense, b, (rows){0, n}, false, f->branch[0]);
+    feed_forward(f, &dense, b, (rows){0, n}, false, partial_of(f, f->branch[0]));
+    if (f->rank) sum_ranks(f, (rows){0, n}, false, f->branch[0]);
     if (y->router.w) {
         norm = norm_of(f, y->dense_post_norm);
         f->ops->norm(f->dev, f->branch[0], &norm, n, H, f->branch[0]);
@@ -277,8 +335,10 @@ static void normed_half(um_forward *f, int32_t layer, const um_batch *b) {
         route(f, layer, b);
         norm = norm_of(f, y->expert_norm);
         f->ops->norm(f->dev, f->x, &norm, n, H, f->normed);
-        memset(f->branch[1], 0, (size_t)n * (size_t)H * sizeof(float));
-        experts(f, layer, b, f->branch[1]);
+        float *to = partial_of(f, f->branch[1]);
+        memset(to, 0, (size_t)n * (size_t)H * sizeof(float));
+        experts(f, layer, b, to);
+        if (f->rank) sum_ranks(f, (rows){0, n}, false, f->branch[1]);
         norm = norm_of(f, y->expert_post_norm);
         f->ops->norm_add(f->dev, f->branch[1], &norm, n, H, 1, f->branch[0]);
     }
@@ -298,11 +358,15 @@ static void feed_forward_half(um_forward *f, int32_t layer, const um_batch *b) {
         return;
     }
     f->ops->norm(f->dev, f->x, &norm, b->n_tokens, f->net->hidden, f->normed);
-    if (y->gate_up.w) feed_forward(f, &dense, b, all, true, f->x);
-    if (y->shared_gate_up.w) feed_forward(f, &shared, b, all, true, f->x);
-    if (!y->router.w) return;
-    route(f, layer, b);
-    experts(f, layer, b, f->x);
+    float *to = partial_of(f, f->x);
+    if (f->rank) memset(to, 0, (size_t)all.n * (size_t)f->net->hidden * sizeof(float));
+    if (y->gate_up.w) feed_forward(f, &dense, b, all, true, to);
+    if (y->shared_gate_up.w) feed_forward(f, &shared, b, all, true, to);
+    if (y->router.w) {
+        route(f, layer, b);
+        experts(f, layer, b, to);
+    }
+    if (f->rank) sum_ranks(f, all, true, f->x);
 }
 
 /* Numbers the routing blocks. Tokens of a span in the same routing block get the same number. No number is used in two
@@ -332,7 +396,9 @@ static void mix_blends(um_forward *f, const um_batch *b) {
         assert(s->blend >= 0 && (!s->blend || s->blend - 1 + s->n <= f->c.n_blends));
         if (s->blend) {
             f->ops->norm(f->dev, f->blend + (size_t)(s->blend - 1) * H, &in, s->n, (int32_t)H, f->normed + at);
-            feed_forward(f, &l, b, (rows){s->first, s->n}, true, f->x);
+            const rows at = {s->first, s->n};
+            feed_forward(f, &l, b, at, !f->rank, partial_of(f, f->x));
+            if (f->rank) sum_ranks(f, at, true, f->x);
         }
         f->ops->norm(f->dev, f->x + at, &out, s->n, (int32_t)H, f->x + at);
     }
@@ -352,7 +418,7 @@ static void run_layers(um_forward *f, const um_batch *b) {
     const um_batch *final = &f->final.batch;
     const um_norm norm = {um_values(n->final_norm), um_values(n->final_norm_bias), n->norm_eps};
     um_final_find(&f->final, b, f->block);
-    for (int32_t layer = 0; layer < n->n_layers; layer++) {
+    for (int32_t layer = 0; layer < n->n_layers && !f->is_lost; layer++) {
         const um_batch *out = layer == n->n_layers - 1 ? final : b;
         attention_half(f, layer, b, out);
         feed_forward_half(f, layer, out);
@@ -360,6 +426,48 @@ static void run_layers(um_forward *f, const um_batch *b) {
     if (!final->n_tokens) return;
     f->ops->norm(f->dev, f->x, &norm, final->n_tokens, n->hidden, f->x);
     f->ops->copy_rows(f->dev, f->x, NULL, f->final.token, final->n_tokens, n->hidden, n->hidden, f->hidden);
+}
+
+/* Computes the weighted sum of a row's hidden rows. */
+static void mix_row(const um_forward *f, const um_row *r, float *to) {
+    const size_t H = (size_t)f->net->hidden;
+    for (int k = 0; k < 2 && (k == 0 || r->w[1] != 0); k++) {
+        const int64_t src = r->src[k];
+        const float *x = src >= 0 ? f->hidden + (size_t)src * H : f->saved + (size_t)(-1 - src) * H;
+        for (size_t i = 0; i < H; i++) to[i] = k == 0 ? r->w[0] * x[i] : to[i] + r->w[1] * x[i];
+    }
+}
+
+/* Computes the products of n rows with this rank's part of the vocabulary, and copies them to those of all ranks. */
+static void multiply_head(um_forward *f, const um_row *row, int32_t n, float *logits) {
+    const um_network *net = f->net;
+    const um_cut_part vocab = {net->head_rows, UM_HEAD_UNIT};
+    const um_cut_range own = um_cut_range_of(vocab, f->rank->index, f->rank->n);
+    const int64_t width = own.end - own.start, n_used = UM_MIN(own.end, net->vocab) - own.start;
+    for (int32_t i = 0; i < n; i++) mix_row(f, &row[i], f->normed + (size_t)i * (size_t)net->hidden);
+    if (n_used <= 0) return;
+    f->ops->linear(f->dev, net->head, NULL, f->normed, n, false, f->head_rows);
+    for (int32_t i = 0; i < n; i++)
+        memcpy(logits + (size_t)i * (size_t)net->vocab + own.start, f->head_rows + (size_t)i * (size_t)width,
+               (size_t)n_used * sizeof(float));
+}
+
+/* Computes the answers of the rows in groups. Each rank computes a part of the logits of a group, and then the answers
+ * to some of its rows. */
+static void predict_in_ranks(um_forward *f, const um_batch *b, um_head *head) {
+    const um_rank *r = f->rank;
+    int turn = 0;
+    for (int32_t first = 0, n; first < b->n_rows && !f->is_lost; first += n, turn ^= 1) {
+        n = UM_MIN(b->n_rows - first, HEAD_ROWS);
+        multiply_head(f, b->row + first, n, f->logits[turn]);
+        f->is_lost |= !um_ranks_meet(r);
+        const int32_t begin = n * r->index / r->n, end = n * (r->index + 1) / r->n;
+        head->logits = f->logits[turn] + (size_t)begin * (size_t)f->net->vocab;
+        head->row = b->row + first + begin;
+        head->answer = b->answer + first + begin;
+        head->n_rows = end - begin;
+        if (head->n_rows && !f->is_lost) f->ops->head(f->dev, head);
+    }
 }
 
 static void predict_rows(um_forward *f, const um_batch *b) {
@@ -376,7 +484,8 @@ static void predict_rows(um_forward *f, const um_batch *b) {
                     .row = b->row,
                     .n_rows = b->n_rows,
                     .answer = b->answer};
-    if (b->n_rows) f->ops->head(f->dev, &head);
+    if (f->rank) predict_in_ranks(f, b, &head);
+    else if (b->n_rows) f->ops->head(f->dev, &head);
 }
 
 /* Saves hidden rows for later passes. Rows of this pass may read rows that an earlier pass saved, so this is done after
@@ -405,8 +514,9 @@ um_status um_host_submit(um_forward *f, const um_batch *b, um_err *err) {
         condition(f, b);
         run_layers(f, b);
     }
-    predict_rows(f, b);
+    if (!f->is_lost) predict_rows(f, b);
     f->batch = b;
+    if (f->is_lost) return um_fail(err, UM_EDEVICE, "another rank has failed");
     return ops->submit ? ops->submit(dev, err) : UM_OK;
 }
 
@@ -489,12 +599,36 @@ static widths widest(const um_network *n) {
     return w;
 }
 
+/* Returns rows that all ranks use. Rank 0 allocates them. */
+static um_status new_shared(um_forward *f, float **out, int slot, int32_t rows, int32_t width, const char *what,
+                            um_err *err) {
+    um_status s = UM_OK;
+    if (!f->rank || f->rank->index == 0) s = new_rows(f, out, rows, width, what, err);
+    else *out = (float *)um_ranks_shared(f->rank, slot, 0);
+    if (f->rank && !s) um_ranks_publish(f->rank, slot, *out);
+    return s;
+}
+
+/* Allocates the memory for results of this rank, and that which all ranks share. */
+static um_status new_rank_rows(um_forward *f, um_err *err) {
+    const um_network *n = f->net;
+    um_status s = UM_OK;
+    if (!n->rank) return UM_OK;
+    for (int i = 0; i < 2 && !s; i++) {
+        s = new_rows(f, &f->partial[i], f->c.max_tokens, n->hidden, "partial results", err);
+        if (!s) um_ranks_publish(n->rank, SHARED_PARTIAL + i, f->partial[i]);
+        if (!s) s = new_shared(f, &f->logits[i], SHARED_LOGITS + i, HEAD_ROWS, n->vocab, "logits", err);
+    }
+    const um_cut_range own = um_cut_range_of((um_cut_part){n->head_rows, UM_HEAD_UNIT}, n->rank->index, n->rank->n);
+    return s ? s : new_rows(f, &f->head_rows, HEAD_ROWS, (int32_t)(own.end - own.start), "logits", err);
+}
+
 static um_status new_workspace(um_forward *f, um_err *err) {
     const um_network *n = f->net;
     const widths w = widest(n);
     const int32_t T = f->c.max_tokens;
     um_status s = new_rows(f, &f->x, T, n->hidden, "residual stream", err);
-    if (!s) s = new_rows(f, &f->normed, T, n->hidden, "normed activations", err);
+    if (!s) s = new_rows(f, &f->normed, n->rank ? UM_MAX(T, HEAD_ROWS) : T, n->hidden, "normed activations", err);
     if (!s) s = new_rows(f, &f->qkv, T, w.qkv, "queries, keys and values", err);
     if (!s) s = new_rows(f, &f->attended, T, w.q, "attention output", err);
     if (!s) s = new_rows(f, &f->gate_up, wide_rows(f), 2 * w.ff, "gate and up activations", err);
@@ -505,8 +639,9 @@ static um_status new_workspace(um_forward *f, um_err *err) {
     if (!s) s = new_lists(f, err);
     if (!s) s = new_rows(f, &f->hidden, T, n->hidden, "final hidden rows", err);
     if (!s) s = new_rows(f, &f->saved, f->c.n_saved, n->hidden, "saved hidden rows", err);
-    if (!s && f->c.n_blends) s = new_rows(f, &f->blend, f->c.n_blends, n->hidden, "blends of embeddings", err);
-    return s;
+    if (!s && f->c.n_blends)
+        s = new_shared(f, &f->blend, SHARED_BLEND, f->c.n_blends, n->hidden, "blends of embeddings", err);
+    return s ? s : new_rank_rows(f, err);
 }
 
 /* Returns the shape of a KV cache. Its layers have the same number of KV heads and the same head size. */
@@ -543,6 +678,7 @@ um_status um_host_forward_new(um_forward **out, um_device *d, const um_network *
     um_forward *f = UM_NEW(um_forward);
     f->d = d;
     f->net = n;
+    f->rank = n->rank;
     f->c = *c;
     um_status s = um_host_acquire(d, &f->own, err);
     um_host_profile(f, NULL);
@@ -558,9 +694,11 @@ um_status um_host_forward_new(um_forward **out, um_device *d, const um_network *
 
 void um_host_forward_free(um_forward *f) {
     if (!f) return;
-    void *buffer[] = {f->blend,       f->branch[0],   f->branch[1],      f->x,          f->normed, f->qkv,
-                      f->attended,    f->gate_up,     f->gated,          f->routed,     f->low,    f->block,
-                      f->final.token, f->final.block, f->final.seen_end, f->final.span, f->hidden, f->saved};
+    if (f->rank && f->rank->index > 0) f->blend = f->logits[0] = f->logits[1] = NULL; /* those of rank 0 */
+    void *buffer[] = {f->partial[0],  f->partial[1],     f->logits[0],  f->logits[1], f->head_rows, f->blend,
+                      f->branch[0],   f->branch[1],      f->x,          f->normed,    f->qkv,       f->attended,
+                      f->gate_up,     f->gated,          f->routed,     f->low,       f->block,     f->final.token,
+                      f->final.block, f->final.seen_end, f->final.span, f->hidden,    f->saved};
     for (size_t i = 0; i < UM_LEN(buffer); i++)
         if (buffer[i]) f->d->ops->buffer_free(f->own, buffer[i]);
     for (int32_t i = 0; i < UM_LAYER_KINDS_MAX; i++)

@@ -166,6 +166,7 @@ const um_ops um_ops_ref = {
     .embed_soft = um_ref_embed_soft,
     .norm = um_ref_norm,
     .norm_add = um_ref_norm_add,
+    .sum = um_ref_sum,
     .copy_rows = um_ref_copy_rows,
     .linear = um_ref_linear,
     .rope_kv = um_ref_rope_kv,

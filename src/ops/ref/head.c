@@ -25,12 +25,14 @@ static void apply_edits(const um_edit *edit, int32_t n_edit, float *z, int32_t n
 /* Computes the row's logits z [vocab]. Ids that the edits or `allow` exclude get minus infinity. */
 static void compute_logits(um_dev *dev, const um_head *a, const um_row *r, float *z) {
     const float *x0 = source_row(a, r->src[0]), *x1 = r->w[1] != 0 ? source_row(a, r->src[1]) : NULL;
+    const float *given = a->logits ? a->logits + (size_t)(r - a->row) * (size_t)a->vocab : NULL;
     for (int32_t i = 0; i < a->hidden_size; i++) {
         float x = r->w[0] * x0[i] + (x1 ? r->w[1] * x1[i] : 0);
         dev->operand[i] = um_ref_round(dev, x);
     }
     for (int32_t v = 0; v < a->vocab; v++) {
-        z[v] = a->scale * um_ref_dot(a->w->data + (size_t)v * (size_t)a->hidden_size, dev->operand, a->hidden_size);
+        const float *w = given ? NULL : a->w->data + (size_t)v * (size_t)a->hidden_size;
+        z[v] = a->scale * (given ? given[v] : um_ref_dot(w, dev->operand, a->hidden_size));
         if (a->cap > 0) z[v] = a->cap * tanhf(z[v] / a->cap);
     }
     for (int32_t e = 1; e < r->n_edit; e++) assert(r->edit[e - 1].id <= r->edit[e].id);
@@ -171,7 +173,8 @@ static void scale(const float *z, const um_sampling *how, int32_t vocab, float *
 }
 
 void um_ref_head(um_dev *dev, const um_head *a) {
-    assert(a->vocab <= dev->config.max_vocab && a->vocab <= a->w->rows && a->hidden_size == a->w->in);
+    assert(a->vocab <= dev->config.max_vocab && a->hidden_size == a->w->in);
+    assert(a->logits || a->vocab <= a->w->rows);
     for (int32_t i = 0; i < a->n_rows; i++) {
         const um_row *r = &a->row[i];
         compute_logits(dev, a, r, dev->logit);

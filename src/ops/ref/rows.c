@@ -10,3 +10,12 @@ void um_ref_copy_rows(um_dev *dev, const float *x, const int32_t *from, const in
         for (int32_t k = 0; k < n; k++) copy[k] = row[k];
     }
 }
+
+void um_ref_sum(um_dev *dev, const float *const *part, int n_parts, size_t n, bool add, float *y) {
+    (void)dev;
+    for (size_t i = 0; i < n; i++) {
+        float total = part[0][i];
+        for (int p = 1; p < n_parts; p++) total += part[p][i];
+        y[i] = add ? y[i] + total : total;
+    }
+}

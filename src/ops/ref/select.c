@@ -44,6 +44,7 @@ static void select_for(um_dev *dev, um_kv *kv, const um_attention *a, const um_s
         dev->score[k] = s->blind ? 0
                                  : score_key(dev, kv, a, first * group, end * group,
                                              um_slot_of(span->page, a->page_size, dev->key[k]), s->per_head);
+    if (!s->blind && a->merge_scores) a->merge_scores(a->merge_arg, dev->score, n_keys, s->per_head);
     um_select_pool(dev->score, n_keys, s->pool, dev->pooled);
     um_select_prior(dev->pooled, n_keys, a->head_dim, dev->key, s);
     um_select_largest(dev->pooled, n_keys, s->n_keep, dev->best);

@@ -1,0 +1,105 @@
+/* ranks: a group of devices that computes one model together (tensor parallelism). Each device is a rank. It has a
+ * part of the heads, of the width of every feed-forward layer and expert, and of the vocabulary. All ranks run the same
+ * pass over the same batch, each on its own thread.
+ *
+ * A um_cut says how a matrix or a vector is divided. The loader passes it with the weight (um_backend.weight_cut).
+ *
+ * The group is a backend like any other (um_ranks_backend_new): its device, weights, vectors and um_forward hold those
+ * of the ranks. The member backend sees its place in the group as um_network.rank. After a product that was cut by
+ * columns it adds the partial results of all ranks, always in the order of the ranks, so results do not depend on
+ * timing. */
+#ifndef UM_OPS_RANKS_H
+#define UM_OPS_RANKS_H
+
+#include "ops/format.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define UM_RANKS_MAX 16
+
+/* ---- Cuts (ranks/cut.c) ---- */
+
+typedef enum {
+    UM_CUT_NONE,    /* every rank has all of it */
+    UM_CUT_ROWS,    /* a rank has some of the rows of every part */
+    UM_CUT_COLUMNS, /* a rank has some of the columns, and its products are added to those of the others */
+    UM_CUT_FIRST    /* only rank 0 has it, because it is added once */
+} um_cut_kind;
+
+enum { UM_CUT_PARTS_MAX = 3, UM_CUT_SLICES_MAX = 9 };
+
+/* Successive rows or columns that are divided in units, for example heads. With fewer units than ranks, neighbouring
+ * ranks have the same unit. */
+typedef struct um_cut_part {
+    int64_t n, unit; /* rows or columns, and those of a unit; the last unit may be smaller */
+} um_cut_part;
+
+typedef struct um_cut {
+    um_cut_kind kind;
+    int32_t n_parts;
+    um_cut_part part[UM_CUT_PARTS_MAX]; /* [n_parts] together they are all rows or columns */
+} um_cut;
+
+/* The rows or columns [start, end) of a rank. */
+typedef struct um_cut_range {
+    int64_t start, end;
+} um_cut_range;
+um_cut_range um_cut_range_of(um_cut_part part, int32_t rank, int32_t n_ranks);
+
+/* A part of a matrix. `t` can be read like a tensor of a checkpoint while `base` can; it must not be moved. */
+typedef struct um_cut_slice {
+    um_tensor t, base;
+    um_format format;
+    int64_t row, column;
+    void *copy; /* copied columns, or NULL */
+} um_cut_slice;
+
+/* Makes the slices of a rank from the matrices t [n], one below the other: out [UM_CUT_SLICES_MAX]. Their number is
+ * *n_out; 0: the rank has none. `type` is that of the products. They are released with um_cut_release. Errors:
+ * UM_ENOMEM; UM_EUNSUPPORTED when a boundary is inside a group of elements that have a common scale. */
+um_status um_cut_slices(const um_cut *cut, const um_tensor *t, int n, um_dtype type, int32_t rank, int32_t n_ranks,
+                        um_cut_slice *out, int *n_out, um_err *err);
+void um_cut_release(um_cut_slice *slice, int *n);
+
+/* ---- The place of a member in its group (ranks/meet.c) ---- */
+
+typedef struct um_ranks um_ranks; /* what the ranks of one um_forward share */
+typedef struct um_rank {
+    int32_t index, n;
+    um_ranks *group;
+} um_rank;
+
+um_ranks *um_ranks_new(int32_t n, double timeout);
+void um_ranks_free(um_ranks *g); /* g may be NULL */
+
+enum { UM_RANKS_SLOTS = 8 };
+/* Publishes an address for the other ranks. The ranks of a um_forward are created one after the other, from rank 0 on,
+ * so a rank sees the addresses of lower ranks at once, and all addresses in a pass. */
+void um_ranks_publish(const um_rank *r, int slot, void *p);
+/* Returns the address that a rank has published. */
+void *um_ranks_shared(const um_rank *r, int slot, int32_t rank);
+/* Waits until all ranks have called this function. Returns false when a rank has failed, or has not arrived in time:
+ * then the pass must end with an error. Later calls return false at once. */
+bool um_ranks_meet(const um_rank *r);
+/* Ends the pass of all ranks, because this one failed with this message. Only the first message is kept. */
+void um_ranks_break(const um_rank *r, const char *message);
+/* Returns whether a rank has failed. If so, the words of the first one are stored in out. */
+bool um_ranks_is_broken(um_ranks *g, um_err *err);
+/* The seconds that a rank waits for another. */
+double um_ranks_timeout(const um_ranks *g);
+
+/* ---- The backend (ranks/group.c, ranks/forward.c) ---- */
+
+struct um_backend;
+/* Makes a backend whose devices are groups of n devices of `inner`, 1 <= n <= UM_RANKS_MAX. A group opens the devices
+ * um_dev_config.rank_number [n]. A rank waits `timeout` seconds for the others. *out is released with
+ * um_ranks_backend_free after its devices. */
+void um_ranks_backend_new(struct um_backend **out, const struct um_backend *inner, int32_t n, double timeout);
+void um_ranks_backend_free(struct um_backend *b); /* b may be NULL */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

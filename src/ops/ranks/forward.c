@@ -1,0 +1,206 @@
+/* The passes of a group of ranks. Every rank has a thread, which runs the same pass as the threads of the others. */
+#include <pthread.h>
+#include <time.h>
+
+#include "ops/ranks/group.h"
+
+typedef enum { JOB_NONE, JOB_PASS, JOB_WARM, JOB_END } job_kind;
+
+typedef struct member {
+    um_forward *group;
+    um_forward *forward;
+    pthread_t thread;
+    bool has_thread;
+    job_kind job; /* JOB_NONE: the thread waits. Protected by the lock of the group, like `state` and `err`. */
+    um_status state;
+    um_err err;
+} member;
+
+struct um_forward {
+    um_device *d;
+    um_group_networks networks;
+    um_ranks *shared;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int32_t n_busy;
+    member member[UM_RANKS_MAX];
+    const um_batch *batch;    /* of JOB_PASS */
+    const um_pass_size *size; /* [n_sizes] of JOB_WARM */
+    int32_t n_sizes;
+};
+
+/* ---- The threads ------------------------------------------------------------------------------------------------- */
+
+static um_status run_job(member *m, job_kind job, um_err *err) {
+    const um_forward *f = m->group;
+    const um_backend *b = f->d->inner;
+    if (job == JOB_WARM) return b->warm(m->forward, f->size, f->n_sizes, err);
+    um_status s = b->submit(m->forward, f->batch, err);
+    return s ? s : b->wait(m->forward, err);
+}
+
+static void *run_member(void *arg) {
+    member *m = (member *)arg;
+    um_forward *f = m->group;
+    const um_rank *at = &f->networks.place[m - f->member];
+    pthread_mutex_lock(&f->lock);
+    for (;;) {
+        while (m->job == JOB_NONE) pthread_cond_wait(&f->changed, &f->lock);
+        const job_kind job = m->job;
+        if (job == JOB_END) break;
+        pthread_mutex_unlock(&f->lock);
+        um_err err = {0};
+        const um_status s = run_job(m, job, &err);
+        if (s) um_ranks_break(at, err.msg); /* before the lock, which this function of the shared object doesn't need */
+        pthread_mutex_lock(&f->lock);
+        m->state = s;
+        m->err = err;
+        m->job = JOB_NONE;
+        if (--f->n_busy == 0) pthread_cond_broadcast(&f->changed);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return NULL;
+}
+
+static void start_job(um_forward *f, job_kind job) {
+    pthread_mutex_lock(&f->lock);
+    assert(!f->n_busy);
+    for (int32_t r = 0; r < f->d->n; r++) f->member[r].job = job;
+    f->n_busy = f->d->n;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* Waits for all ranks. After a failure it waits at most as long as ranks wait for each other: the thread of a rank that
+ * hangs is left alone. */
+static um_status wait_for_ranks(um_forward *f, um_err *err) {
+    um_status s = UM_OK;
+    double since = 0;
+    pthread_mutex_lock(&f->lock);
+    while (f->n_busy) {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        t.tv_sec += 1;
+        pthread_cond_timedwait(&f->changed, &f->lock, &t);
+        if (!um_ranks_is_broken(f->shared, err)) continue;
+        if (since == 0) since = um_now();
+        if (um_now() - since > um_ranks_timeout(f->shared)) break;
+    }
+    if (!um_ranks_is_broken(f->shared, err))
+        for (int32_t r = 0; r < f->d->n && !s; r++)
+            if (f->member[r].state) s = um_fail(err, f->member[r].state, "rank %d: %.400s", r, f->member[r].err.msg);
+    if (um_ranks_is_broken(f->shared, err)) s = UM_EDEVICE;
+    pthread_mutex_unlock(&f->lock);
+    return s;
+}
+
+/* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+static void init_locks(um_forward *f) {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+static um_status start_member(um_forward *f, int32_t r, um_err *err) {
+    member *m = &f->member[r];
+    const int code = pthread_create(&m->thread, NULL, run_member, m);
+    m->has_thread = !code;
+    return code ? um_fail(err, UM_ELIMIT, "can't start the thread of rank %d: %s", r, strerror(code)) : UM_OK;
+}
+
+um_status um_group_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
+                               um_err *err) {
+    um_forward *f = UM_NEW(um_forward);
+    um_status s = UM_OK;
+    f->d = d;
+    f->shared = um_ranks_new(d->n, d->timeout);
+    um_group_networks_make(&f->networks, n, d->n, f->shared);
+    init_locks(f);
+    for (int32_t r = 0; r < d->n; r++) f->member[r].group = f;
+    for (int32_t r = 0; r < d->n && !s; r++)
+        s = d->inner->forward_new(&f->member[r].forward, d->member[r], &f->networks.rank[r], c, err);
+    for (int32_t r = 0; r < d->n && !s; r++) s = start_member(f, r, err);
+    if (s) {
+        um_group_forward_free(f);
+        f = NULL;
+    }
+    *out = f;
+    return s;
+}
+
+/* Ends the threads. Returns false when one hangs; it then still uses f. */
+static bool end_threads(um_forward *f) {
+    pthread_mutex_lock(&f->lock);
+    const bool hangs = f->n_busy > 0;
+    for (int32_t r = 0; r < f->d->n && !hangs; r++) f->member[r].job = JOB_END;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    for (int32_t r = 0; r < f->d->n && !hangs; r++)
+        if (f->member[r].has_thread) pthread_join(f->member[r].thread, NULL);
+    return !hangs;
+}
+
+void um_group_forward_free(um_forward *f) {
+    if (!f) return;
+    if (!end_threads(f)) {
+        um_warn("a rank still computes after its group has failed; its memory is not freed");
+        return;
+    }
+    for (int32_t r = f->d->n; r-- > 0;) f->d->inner->forward_free(f->member[r].forward);
+    um_group_networks_free(&f->networks);
+    um_ranks_free(f->shared);
+    pthread_cond_destroy(&f->changed);
+    pthread_mutex_destroy(&f->lock);
+    um_free(f);
+}
+
+/* ---- Passes ------------------------------------------------------------------------------------------------------ */
+
+um_status um_group_submit(um_forward *f, const um_batch *b, um_err *err) {
+    if (um_ranks_is_broken(f->shared, err)) return UM_EDEVICE;
+    um_group_networks_refresh(&f->networks);
+    f->batch = b;
+    start_job(f, JOB_PASS);
+    return UM_OK;
+}
+
+um_status um_group_wait(um_forward *f, um_err *err) { return wait_for_ranks(f, err); }
+
+um_status um_group_warm(um_forward *f, const um_pass_size *size, int32_t n, um_err *err) {
+    f->size = size;
+    f->n_sizes = n;
+    start_job(f, JOB_WARM);
+    return wait_for_ranks(f, err);
+}
+
+void um_group_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n) {
+    for (int32_t r = 0; r < f->d->n; r++) f->d->inner->copy_page(f->member[r].forward, from, to, n);
+}
+
+/* A profile belongs to one thread, so it has the operations of rank 0. */
+void um_group_profile(um_forward *f, um_profile *p) { f->d->inner->profile(f->member[0].forward, p); }
+
+um_forward_stats um_group_stats(const um_forward *f) { return f->d->inner->stats(f->member[0].forward); }
+
+um_forward_memory um_group_memory(const um_forward *f) {
+    um_forward_memory sum = {0};
+    for (int32_t r = 0; r < f->d->n; r++) {
+        const um_forward_memory m = f->d->inner->memory(f->member[r].forward);
+        sum.kv += m.kv;
+        sum.workspace += m.workspace;
+    }
+    return sum;
+}
+
+size_t um_group_workspace(um_device *d, const um_network *n, const um_forward_config *c) {
+    um_group_networks networks;
+    size_t bytes = 0;
+    um_group_networks_make(&networks, n, d->n, NULL);
+    for (int32_t r = 0; r < d->n; r++) bytes += d->inner->workspace(d->member[r], &networks.rank[r], c);
+    um_group_networks_free(&networks);
+    return bytes;
+}

@@ -1,0 +1,248 @@
+/* Tests of groups of ranks: cuts of matrices in every format, and what happens when a rank fails, hangs or is late. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+/* cmocka.h needs the headers above. */
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "ops/backend.h"
+#include "ops/panels.h"
+
+enum { ROWS = 48, IN = 512 };
+
+/* Returns a matrix of random bytes in a format, or of random numbers. */
+static um_tensor matrix(um_dtype type, const um_format *format, size_t bytes) {
+    uint8_t *data = um_alloc(bytes);
+    const um_tensor t = {
+        .name = "m", .type = type, .n_dims = 2, .dim = {ROWS, IN}, .data = data, .format = format, .stays = true};
+    for (size_t i = 0; i < bytes; i++) data[i] = (uint8_t)(um_rng_u64(3, i) & 0x3b); /* no exponent is all ones */
+    return t;
+}
+
+/* Checks that the slices of all ranks are the elements of t in their places. */
+static void check_slices(const um_tensor *t, const um_cut *cut, int32_t n_ranks, int64_t whole_rows) {
+    float want[IN], got[IN];
+    int64_t n_seen = 0;
+    for (int32_t r = 0; r < n_ranks; r++) {
+        um_cut_slice slice[UM_CUT_SLICES_MAX];
+        int n = 0;
+        um_err err = {0};
+        if (um_cut_slices(cut, t, 1, UM_F32, r, n_ranks, slice, &n, &err)) fail_msg("%s", err.msg);
+        int64_t first = 0;
+        for (int i = 0; i < n; i++) {
+            const um_tensor *s = &slice[i].t;
+            for (int64_t row = 0; row < s->dim[0]; row++) {
+                um_tensor_read(t, slice[i].row + row, 0, IN, want);
+                um_tensor_read(s, row, 0, s->dim[1], got);
+                assert_memory_equal(want + slice[i].column, got, (size_t)s->dim[1] * sizeof *got);
+            }
+            n_seen += s->dim[0] * s->dim[1];
+            first += s->dim[0];
+        }
+        assert_true(first > 0);
+        um_cut_release(slice, &n);
+    }
+    assert_int_equal(n_seen, whole_rows * IN);
+}
+
+static void check_format(um_dtype type, const um_format *format, size_t bytes) {
+    um_tensor t = matrix(type, format, bytes);
+    const um_cut columns = {UM_CUT_COLUMNS, 1, {{IN, 1}}}, pair = {UM_CUT_ROWS, 2, {{ROWS / 2, 1}, {ROWS / 2, 1}}},
+                 heads = {UM_CUT_ROWS, 3, {{32, 4}, {8, 4}, {8, 4}}}, none = {.kind = UM_CUT_NONE};
+    for (int32_t n = 1; n <= 2; n++) {
+        check_slices(&t, &columns, n, ROWS);
+        check_slices(&t, &pair, n, ROWS);
+        check_slices(&t, &heads, n, ROWS);
+        check_slices(&t, &none, n, (int64_t)n * ROWS);
+    }
+    check_slices(&t, &heads, 4, 32 + 2 * 16); /* two ranks have each of the two KV heads */
+    um_free((void *)t.data);
+}
+
+static void slices_of_all_ranks_are_the_matrix(void **state) {
+    static const um_format *const groups[] = {&um_format_q8_0, &um_format_q4_0,   &um_format_q4_1,
+                                              &um_format_q4_k, &um_format_iq4_nl, &um_format_mxfp4};
+    static const um_dtype numbers[] = {UM_F32, UM_BF16, UM_F16}, panels[] = {UM_F32, UM_BF16, UM_Q8, UM_Q4};
+    (void)state;
+    for (size_t i = 0; i < UM_LEN(numbers); i++)
+        check_format(numbers[i], NULL, (size_t)ROWS * IN * um_dtype_size(numbers[i]));
+    for (size_t i = 0; i < UM_LEN(groups); i++)
+        check_format(UM_DTYPE_OTHER, groups[i],
+                     (size_t)ROWS * IN / (size_t)groups[i]->elements * (size_t)groups[i]->bytes);
+    for (size_t i = 0; i < UM_LEN(panels); i++)
+        check_format(UM_DTYPE_OTHER, um_panels_format(panels[i]), um_panels_bytes(panels[i], ROWS, IN));
+}
+
+static void every_head_is_in_one_rank_and_the_query_heads_of_a_rank_have_its_kv_head(void **state) {
+    (void)state;
+    for (int32_t n = 1; n <= UM_RANKS_MAX; n *= 2) {
+        int64_t end = 0;
+        for (int32_t r = 0; r < n; r++) {
+            const um_cut_range q = um_cut_range_of((um_cut_part){32, 1}, r, n),
+                               kv = um_cut_range_of((um_cut_part){4, 1}, r, n);
+            assert_int_equal(q.start, end);
+            assert_int_equal(q.start / 8, kv.start);
+            assert_int_equal((q.end - 1) / 8, kv.end - 1);
+            end = q.end;
+        }
+        assert_int_equal(end, 32);
+    }
+    const um_cut_range last = um_cut_range_of((um_cut_part){100, 8}, 2, 3);
+    assert_int_equal(last.start, 64);
+    assert_int_equal(last.end, 100);
+}
+
+static void refuses_to_cut_a_group_with_a_common_scale(void **state) {
+    um_tensor t = matrix(UM_DTYPE_OTHER, &um_format_q4_k, (size_t)ROWS * IN / 256 * (size_t)um_format_q4_k.bytes);
+    const um_cut columns = {UM_CUT_COLUMNS, 1, {{IN, 1}}};
+    um_cut_slice slice[UM_CUT_SLICES_MAX];
+    int n = 0;
+    um_err err = {0};
+    (void)state;
+    assert_int_equal(um_cut_slices(&columns, &t, 1, UM_F32, 1, 4, slice, &n, &err), UM_EUNSUPPORTED);
+    assert_string_equal(
+        err.msg,
+        "tensor_parallel_size: 4 ranks can't divide the 512 columns of m, because 256 neighbours have a common scale "
+        "(Q4_K); numbers that divide them: 1, 2");
+    assert_string_equal(err.param, "tensor_parallel_size");
+    assert_int_equal(n, 0);
+    um_free((void *)t.data);
+    t = matrix(UM_F32, NULL, (size_t)ROWS * IN * sizeof(float));
+    assert_int_equal(um_cut_slices(&columns, &t, 1, UM_Q8, 1, 4, slice, &n, &err), UM_OK);
+    um_cut_release(slice, &n);
+    const um_cut narrow = {UM_CUT_COLUMNS, 1, {{IN, 1}}};
+    t.dim[1] = IN;
+    assert_int_equal(um_cut_slices(&narrow, &t, 1, UM_Q8, 1, 3, slice, &n, &err), UM_EUNSUPPORTED);
+    assert_non_null(
+        strstr(err.msg, "because 32 neighbours have a common scale (q8); numbers that divide them: 1, 2, 4, 8, 16"));
+    um_free((void *)t.data);
+}
+
+/* ---- A group whose members only meet ----------------------------------------------------------------------------- */
+
+struct um_device {
+    int unused;
+};
+struct um_forward {
+    const um_rank *rank;
+};
+
+enum { MEETINGS = 50 };
+static atomic_int fails, hangs, is_let_go; /* the rank that does, from its MEETINGS / 2 on; -1: none */
+
+static um_status fake_open(um_device **out, const um_backend *self, const um_dev_config *c, um_err *err) {
+    (void)self, (void)c, (void)err;
+    *out = UM_NEW(um_device);
+    return UM_OK;
+}
+static void fake_close(um_device *d) { um_free(d); }
+static um_status fake_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
+                                  um_err *err) {
+    (void)d, (void)c, (void)err;
+    *out = UM_NEW(um_forward);
+    (*out)->rank = n->rank;
+    return UM_OK;
+}
+static void fake_forward_free(um_forward *f) { um_free(f); }
+static um_status fake_submit(um_forward *f, const um_batch *b, um_err *err) {
+    (void)b;
+    for (int i = 0; i < MEETINGS; i++) {
+        if (i == MEETINGS / 2 && f->rank->index == atomic_load(&fails))
+            return um_fail(err, UM_EDEVICE, "out of coffee");
+        while (i == MEETINGS / 2 && f->rank->index == atomic_load(&hangs) && !atomic_load(&is_let_go)) usleep(1000);
+        if (!um_ranks_meet(f->rank)) return um_fail(err, UM_EDEVICE, "another rank has failed");
+    }
+    return UM_OK;
+}
+static um_status fake_wait(um_forward *f, um_err *err) {
+    (void)f, (void)err;
+    return UM_OK;
+}
+
+static const um_backend fake = {.name = "fake",
+                                .open = fake_open,
+                                .close = fake_close,
+                                .forward_new = fake_forward_new,
+                                .forward_free = fake_forward_free,
+                                .submit = fake_submit,
+                                .wait = fake_wait};
+
+typedef struct group {
+    um_backend *backend;
+    um_device *device;
+    um_forward *forward;
+    um_network net;
+} group;
+
+static void open_group(group *g, int32_t n, double timeout) {
+    um_err err = {0};
+    const um_dev_config c = {0};
+    const um_forward_config fc = {0};
+    atomic_store(&fails, -1);
+    atomic_store(&hangs, -1);
+    atomic_store(&is_let_go, 0);
+    *g = (group){0};
+    um_ranks_backend_new(&g->backend, &fake, n, timeout);
+    assert_int_equal(g->backend->open(&g->device, g->backend, &c, &err), UM_OK);
+    assert_int_equal(g->backend->forward_new(&g->forward, g->device, &g->net, &fc, &err), UM_OK);
+}
+
+static void close_group(group *g) {
+    g->backend->forward_free(g->forward);
+    g->backend->close(g->device);
+    um_ranks_backend_free(g->backend);
+}
+
+static um_status run(group *g, um_err *err) {
+    const um_batch b = {0};
+    um_status s = g->backend->submit(g->forward, &b, err);
+    return s ? s : g->backend->wait(g->forward, err);
+}
+
+static void a_rank_that_fails_ends_the_pass_of_all_with_its_words(void **state) {
+    (void)state;
+    for (int32_t n = 2; n <= 4; n += 2)
+        for (int32_t bad = 0; bad < n; bad++) {
+            group g;
+            um_err err = {0};
+            open_group(&g, n, 60);
+            assert_int_equal(run(&g, &err), UM_OK);
+            atomic_store(&fails, bad);
+            char want[64];
+            snprintf(want, sizeof want, "rank %d: out of coffee", bad);
+            for (int again = 0; again < 2; again++) { /* the group stays failed */
+                assert_int_equal(run(&g, &err), UM_EDEVICE);
+                assert_string_equal(err.msg, want);
+            }
+            close_group(&g);
+        }
+}
+
+static void a_rank_that_hangs_is_named(void **state) {
+    group g;
+    um_err err = {0};
+    (void)state;
+    open_group(&g, 3, 0.2);
+    atomic_store(&hangs, 1);
+    assert_int_equal(run(&g, &err), UM_EDEVICE);
+    assert_string_equal(err.msg, "rank 1: no answer for 0.2 s (--distributed-timeout-seconds)");
+    atomic_store(&is_let_go, 1);
+    usleep(50000); /* else its memory is left alone */
+    close_group(&g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slices_of_all_ranks_are_the_matrix),
+        cmocka_unit_test(every_head_is_in_one_rank_and_the_query_heads_of_a_rank_have_its_kv_head),
+        cmocka_unit_test(refuses_to_cut_a_group_with_a_common_scale),
+        cmocka_unit_test(a_rank_that_fails_ends_the_pass_of_all_with_its_words),
+        cmocka_unit_test(a_rank_that_hangs_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
