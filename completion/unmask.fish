@@ -303,6 +303,8 @@ complete -c unmask -n '__unmask_is "run" "chat" "generate" "score" "eval" "inspe
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "score" "eval" "inspect" "bench" "serve" "worker"' -l max-loras -x -d 'places for adapters that are loaded while the program runs (devices cpu and ref)'
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "score" "eval" "inspect" "bench" "serve" "worker"' -l max-lora-rank -x -d 'largest rank of the adapters in these places'
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "score" "eval" "inspect" "bench" "serve" "worker"' -s t -l threads -x -d 'compute threads per engine'
+complete -c unmask -n '__unmask_is "run" "chat" "generate" "score" "eval" "inspect" "bench" "serve" "worker"' -l tensor-parallel-size -x -d 'devices that compute each engine'\''s passes together: each has a part of the heads, of the feed-forward layers and of the vocabulary'
+complete -c unmask -n '__unmask_is "run" "chat" "generate" "score" "eval" "inspect" "bench" "serve" "worker"' -l distributed-timeout-seconds -x -d 'how long the devices of --tensor-parallel-size wait for each other before the engine fails'
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "score" "eval" "inspect" "bench" "serve" "worker"' -l pin -x -a 'auto on off' -d 'keep each compute thread on a CPU of its own'
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "score" "eval" "inspect" "bench" "serve" "worker"' -l max-num-batched-tokens -x -d 'largest number of tokens in one step'
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "score" "eval" "inspect" "bench" "serve" "worker"' -l kv-cache-dtype -x -a 'auto float32 bfloat16 float8_e4m3 fp8 fp8_e4m3' -d 'number type of stored keys and values'

@@ -57,6 +57,8 @@ _unmask_shared() {
         '--max-lora-rank=[largest rank of the adapters in these places]:N: '
         '--threads=[compute threads per engine]:N: '
         '-t+[compute threads per engine]:N: '
+        '--tensor-parallel-size=[devices that compute each engine'\''s passes together\: each has a part of the heads, of the feed-forward layers and of the vocabulary]:N: '
+        '--distributed-timeout-seconds=[how long the devices of --tensor-parallel-size wait for each other before the engine fails]:SECONDS: '
         '--pin=[keep each compute thread on a CPU of its own]:WHEN:(auto on off)'
         '--max-num-batched-tokens=[largest number of tokens in one step]:N: '
         '--kv-cache-dtype=[number type of stored keys and values]:TYPE:(auto float32 bfloat16 float8_e4m3 fp8 fp8_e4m3)'

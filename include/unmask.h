@@ -258,9 +258,11 @@ typedef struct um_config {
     /* Tokens of prompts that are stored in a step in which other answers denoise (UM_POLICY_MIXED); longer prompts are
      * stored in chunks over several steps. 0 = as many as max_num_batched_tokens leaves. */
     int32_t chunked_prefill_size;
-    int32_t data_parallel_size; /* engines of a um_router, 1..64 */
-    int32_t route_policy;       /* UM_ROUTE_*: how a um_router chooses the engine of a request */
-    const char *lora;           /* adapters, "name=folder,..."; NULL = none */
+    int32_t data_parallel_size;        /* engines of a um_router, 1..64 */
+    int32_t tensor_parallel_size;      /* devices that compute one engine's passes together, 1..16 */
+    float distributed_timeout_seconds; /* how long these devices wait for each other before the engine fails */
+    int32_t route_policy;              /* UM_ROUTE_*: how a um_router chooses the engine of a request */
+    const char *lora;                  /* adapters, "name=folder,..."; NULL = none */
     bool lora_merge;   /* add the adapter to the weights, so that every request uses it; needs exactly one adapter */
     int32_t max_loras; /* adapters that um_model_load_adapter can add to those of `lora`; devices cpu and ref only */
     int32_t max_lora_rank;       /* their largest rank, 1..256 */

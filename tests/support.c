@@ -13,6 +13,11 @@ const char *test_device(const char *otherwise) {
     return device ? device : otherwise;
 }
 
+int32_t test_ranks(void) {
+    const char *ranks = getenv("UM_TEST_RANKS");
+    return ranks ? atoi(ranks) : 1;
+}
+
 void test_config(um_config *c, const char *name, char *path, size_t path_size) {
     snprintf(path, path_size, strchr(name, '/') ? "build/data/%s" : "build/data/golden/models/%s", name);
     um_config_init(c);
@@ -21,6 +26,7 @@ void test_config(um_config *c, const char *name, char *path, size_t path_size) {
     c->max_num_batched_tokens = 1024;
     snprintf(c->dtype, sizeof(c->dtype), "float32");
     snprintf(c->device, sizeof(c->device), "%s", test_device("cpu"));
+    c->tensor_parallel_size = test_ranks();
 }
 
 void test_open(test_engine *t, const um_config *c) {

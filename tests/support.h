@@ -18,6 +18,9 @@ uint64_t test_seed(void);
 /* Returns the device that tests of the engine use: UM_TEST_DEVICE, or `otherwise`. */
 const char *test_device(const char *otherwise);
 
+/* Returns the ranks that compute the models of test_config: UM_TEST_RANKS, or 1. */
+int32_t test_ranks(void);
+
 /* Fills a configuration for build/data/golden/models/<name>, or build/data/<name> when it contains a '/', in fp32, on
  * test_device("cpu"). It points to `path`, which receives the folder. */
 void test_config(um_config *c, const char *name, char *path, size_t path_size);

@@ -7,7 +7,7 @@
 #define WORD   UM_FOREIGN_WORD
 #define FOLDER UM_FOREIGN_FOLDER
 
-#define ONE_PROCESS "an engine computes the whole model in one process; --data-parallel-size runs several engines"
+#define ALL_LAYERS  "an engine computes all layers on each of its devices (--tensor-parallel-size)"
 #define ONE_HOST    "an engine runs on one host; `unmask worker` adds engines of other hosts"
 #define NO_GROUP    "an engine is one process, so there is no group of processes to set up"
 #define NO_EXCHANGE "an engine has all experts, so engines exchange no tokens"
@@ -25,19 +25,17 @@
 
 const um_foreign um_foreign_options[] = {
     /* several devices */
-    {"tensor_parallel_size,tensor_parallel,tp_size,tp", NUMBER, "1", NULL, ONE_PROCESS},
-    {"pipeline_parallel_size,pp_size,pp", NUMBER, "1", NULL, ONE_PROCESS},
+    {"pipeline_parallel_size,pp_size,pp", NUMBER, "1", NULL, ALL_LAYERS},
     {"expert_parallel_size,ep_size,ep", NUMBER, "1", NULL, NO_EXCHANGE},
     {"enable_expert_parallel", SWITCH, "false", NULL, NO_EXCHANGE},
     {"moe_dispatcher_backend,moe_a2a_backend", WORD, "standard|naive|none", NULL, NO_EXCHANGE},
     {"deepep_mode", WORD, NULL, NULL, NO_EXCHANGE},
     {"deepep_num_max_dispatch_tokens_per_rank", NUMBER, NULL, NULL, NO_EXCHANGE},
-    {"enable_dp_attention", SWITCH, "false", NULL, ONE_PROCESS},
+    {"enable_dp_attention", SWITCH, "false", NULL, ALL_LAYERS},
     {"nnodes", NUMBER, "1", NULL, ONE_HOST},
     {"node_rank", NUMBER, "0", NULL, ONE_HOST},
     {"distributed_executor_backend", WORD, "mp|uni", NULL, ONE_HOST},
     {"distributed_backend", WORD, NULL, NULL, NO_GROUP},
-    {"distributed_timeout_seconds,dist_timeout", NUMBER, NULL, NULL, NO_GROUP},
     {"master_addr,dist_init_addr", WORD, NULL, NULL, NO_GROUP},
     {"master_port,nccl_port", NUMBER, NULL, NULL, NO_GROUP},
     {"shm_name", WORD, NULL, NULL, NO_GROUP},
@@ -61,7 +59,7 @@ const um_foreign um_foreign_options[] = {
     {"attn_impl,attention_backend", WORD, NULL, NULL, ONE_KERNEL},
     {"moe_gemm_impl,moe_runner_backend", WORD, NULL, NULL, ONE_KERNEL},
     {"sampling_backend", WORD, NULL, NULL, ONE_KERNEL},
-    {"disable_custom_all_reduce", SWITCH, NULL, NULL, ONE_PROCESS},
+    {"disable_custom_all_reduce", SWITCH, NULL, NULL, ALL_LAYERS},
     {"skip_warmup,skip_server_warmup", SWITCH, NULL, NULL, "there is no warm-up"},
 
     /* memory */

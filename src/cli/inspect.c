@@ -180,6 +180,22 @@ static void put_memory(um_printer *s, const um_arch *a) {
     um_printer_group_end(s);
 }
 
+/* Prints the memory of one of n ranks. */
+static void put_rank(um_printer *s, const um_arch *a, int32_t n) {
+    static const um_dtype types[] = {UM_F32, UM_BF16, UM_Q8, UM_Q4};
+    const um_arch own = um_arch_of_rank(a, n);
+    const int64_t params = um_arch_rank_params(a, n);
+    um_printer_group(s, "memory_of_a_rank");
+    um_printer_int(s, "ranks", n, NULL);
+    for (size_t i = 0; i < UM_LEN(types); i++) {
+        um_printer_group(s, um_dtype_name(types[i]));
+        um_printer_bytes(s, "weights", (int64_t)um_weights_bytes(params, types[i]));
+        if (i < 2) um_printer_bytes(s, "kv_per_token", (int64_t)um_arch_kv_bytes(&own, types[i]));
+        um_printer_group_end(s);
+    }
+    um_printer_group_end(s);
+}
+
 /* ---- What fits --------------------------------------------------------------------------------------------------- */
 
 static int64_t whole(double v) { return (int64_t)UM_MAX(v, 0); }
@@ -327,6 +343,7 @@ static um_status open_folder(folder *f, const um_config *c, um_err *err) {
     from.tok = f->tok;
     from.tensors = f->weights;
     if (!s) s = um_arch_load(&f->arch, &from, err);
+    if (!s) s = um_arch_check_ranks(&f->arch, c->tensor_parallel_size, err);
     if (!s && f->tok) s = um_checkpoint_chat(&f->chat, f->path, f->tok, c->chat_template, f->arch.family->chat, err);
     if (!s && c->lora && !f->weights)
         s = um_fail(err, UM_ENOENT, "%s has no weights to check the adapters against", f->path);
@@ -363,6 +380,7 @@ static void print_folder(const folder *f, const um_config *c, bool json) {
     put_special_ids(&s, f);
     put_sizes(&s, &f->arch);
     put_memory(&s, &f->arch);
+    if (c->tensor_parallel_size > 1) put_rank(&s, &f->arch, c->tensor_parallel_size);
     put_defaults(&s, &f->arch);
     if (f->tok) put_tokenizer(&s, f);
     if (f->weights) put_weights(&s, f);

@@ -242,6 +242,7 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     e->config = *c;
     e->config.model = NULL; /* the string belongs to the caller */
     um_model_device_name(m, e->config.device);
+    e->config.tensor_parallel_size = UM_MAX(m->n_ranks, 1);
     e->next_id = 1;
     e->token_bytes_max = longest_token(m->tok);
     set_traits(e);

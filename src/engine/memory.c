@@ -94,7 +94,7 @@ int32_t um_engine_near_pages(const um_engine *e) {
 
 um_status um_engine_plan_pages(const um_engine *e, um_memory_plan *p, um_err *err) {
     const um_config *c = &e->config;
-    const um_arch *a = &e->model->arch;
+    const um_arch all = um_arch_with_ranks(&e->model->arch, e->model->n_ranks), *a = &all;
     const um_dtype type = um_engine_kv_type(e);
     *p = (um_memory_plan){.page = (double)um_arch_window_kv_bytes(a, type, false) * c->page_size,
                           .near =

@@ -12,7 +12,7 @@ extern "C" {
 /* The largest number of sets that the two functions below fill in. */
 #define UM_OPTION_SETS_MAX 48
 
-#define UM_ENGINE_DEVICE_MAX 32
+#define UM_ENGINE_DEVICE_MAX 192
 
 /* Fills in the sets of rows of a configuration: model, engine, decoding, sampling. Returns the number of sets. */
 size_t um_config_option_sets(um_option_set *sets, um_config *c);

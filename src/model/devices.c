@@ -55,38 +55,63 @@ static um_status share_host(um_device_list *list, int32_t n, um_err *err) {
     return UM_OK;
 }
 
-/* Gives each engine a device of its own. */
+/* Gives each rank of each engine a device of its own. */
 static um_status spread(um_device_list *list, int32_t n, int32_t there, um_err *err) {
     const char *name = list->backend->name;
-    if (n > there)
+    const int32_t ranks = list->n_ranks, all = n * ranks;
+    if (all > there && ranks > 1)
+        return um_fail_param(err, UM_EDEVICE, "tensor_parallel_size",
+                             "%d engine%s (--data-parallel-size) of %d ranks (--tensor-parallel-size) need %d devices, "
+                             "but this process sees %d",
+                             n, n == 1 ? "" : "s", ranks, all, there);
+    if (all > there)
         return um_fail_param(err, UM_EDEVICE, "data_parallel_size",
                              "%d engines (--data-parallel-size) need %d devices, but this process sees %d; to let "
                              "engines share a device, name one for each: --device %s:0,%s:0",
                              n, n, there, name, name);
     list->n = n;
-    for (int32_t i = 0; i < n; i++) list->number[i] = i;
+    for (int32_t i = 0; i < all; i++) list->number[i] = i;
     return UM_OK;
 }
 
-static um_status check_numbers(const um_device_list *list, int32_t n, int32_t there, um_err *err) {
+/* A rank needs a device of its own. */
+static um_status check_distinct(const um_device_list *list, int32_t all, um_err *err) {
+    for (int32_t i = 0; i < all && list->n_ranks > 1; i++)
+        for (int32_t k = 0; k < i; k++)
+            if (list->number[i] == list->number[k])
+                return um_fail_param(err, UM_EINVAL, "device",
+                                     "%s:%d is named twice, but each rank "
+                                     "(--tensor-parallel-size) needs a device of its own",
+                                     list->backend->name, list->number[i]);
+    return UM_OK;
+}
+
+static um_status check_numbers(um_device_list *list, int32_t n, int32_t there, um_err *err) {
     const char *name = list->backend->name;
-    if (list->n != n)
+    const int32_t ranks = list->n_ranks, all = n * ranks, named = list->n;
+    if (named != all && ranks > 1)
+        return um_fail_param(err, UM_EINVAL, "device",
+                             "%d device%s named for %d engine%s (--data-parallel-size) of %d ranks "
+                             "(--tensor-parallel-size); name %d, those of an engine one after the other",
+                             named, named == 1 ? " is" : "s are", n, n == 1 ? "" : "s", ranks, all);
+    if (named != all)
         return um_fail_param(err, UM_EINVAL, "device",
                              "%d device%s named for %d engine%s (--data-parallel-size); name one device for each "
                              "engine, the same more than once if they share it",
-                             list->n, list->n == 1 ? " is" : "s are", n, n == 1 ? "" : "s");
-    for (int32_t i = 0; i < n; i++)
+                             named, named == 1 ? " is" : "s are", n, n == 1 ? "" : "s");
+    for (int32_t i = 0; i < all; i++)
         if (list->number[i] >= there)
             return um_fail(err, UM_EDEVICE, "%s:%d is not there; this process sees %d, %s:0 to %s:%d", name,
                            list->number[i], there, name, name, there - 1);
-    return UM_OK;
+    list->n = n;
+    return check_distinct(list, all, err);
 }
 
 um_status um_model_devices(um_device_list *list, const um_config *c, um_err *err) {
     int32_t there = 0;
     bool is_numbered = false;
     const int32_t n = count_engines(c);
-    *list = (um_device_list){0};
+    *list = (um_device_list){.n_ranks = UM_MAX(c->tensor_parallel_size, 1)};
     um_status s = read_names(list, c->device, &is_numbered, err);
     if (!s) s = read_ids(list, c, &is_numbered, err);
     if (s) return s;
@@ -97,6 +122,12 @@ um_status um_model_devices(um_device_list *list, const um_config *c, um_err *err
 }
 
 void um_device_name(const um_device_list *list, int32_t engine, char out[UM_DEVICE_NAME_MAX]) {
-    if (um_backend_is_host(list->backend)) snprintf(out, UM_DEVICE_NAME_MAX, "%.20s", list->backend->name);
-    else snprintf(out, UM_DEVICE_NAME_MAX, "%.20s:%d", list->backend->name, list->number[engine]);
+    if (um_backend_is_host(list->backend)) {
+        snprintf(out, UM_DEVICE_NAME_MAX, "%.20s", list->backend->name);
+        return;
+    }
+    size_t used = 0;
+    for (int32_t r = 0; r < list->n_ranks && used < UM_DEVICE_NAME_MAX; r++)
+        used += (size_t)snprintf(out + used, UM_DEVICE_NAME_MAX - used, "%s%.5s:%d", r ? "," : "", list->backend->name,
+                                 list->number[engine * list->n_ranks + r]);
 }

@@ -10,22 +10,37 @@
 static um_status load_norm(um_loader *l, um_vector **w, um_vector **bias, const char *pattern, int32_t layer,
                            um_err *err) {
     const um_tensor_part p = {pattern, l->m->arch.hidden};
-    um_status s = um_load_vector(l, w, &p, 1, layer, ".weight", err);
-    if (!s && bias && l->m->arch.layer_norm) s = um_load_vector(l, bias, &p, 1, layer, ".bias", err);
+    um_status s = um_load_vector(l, w, &p, 1, layer, ".weight", NULL, err);
+    if (!s && bias && l->m->arch.layer_norm) s = um_load_vector(l, bias, &p, 1, layer, ".bias", NULL, err);
     return s;
 }
 
 static um_status load_head_norm(um_loader *l, um_vector **out, const char *pattern, int32_t layer, um_err *err) {
     const um_tensor_part p = {pattern, um_arch_kind_of(&l->m->arch, layer)->head_dim};
-    return um_load_vector(l, out, &p, 1, layer, ".weight", err);
+    return um_load_vector(l, out, &p, 1, layer, ".weight", NULL, err);
 }
 
 /* Loads the matrices `p` [n] as one linear layer, without its bias. */
 static um_status load_linear(um_loader *l, um_linear *out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
-                             um_err *err) {
-    um_status s = um_load_matrix(l, &out->w, p, n, cols, layer, UM_USE_PRODUCT, err);
+                             const um_cut *cut, um_err *err) {
+    um_status s = um_load_matrix(l, &out->w, p, n, cols, layer, UM_USE_PRODUCT, cut, err);
     if (s) return s;
-    return um_load_low_rank(l, &out->low_rank, p, n, cols, layer, UM_MODULE_LAYER, l->m->dtype, err);
+    return um_load_low_rank(l, &out->low_rank, p, n, cols, layer, UM_MODULE_LAYER, l->m->dtype, cut, err);
+}
+
+/* Returns the cut of columns. A unit of `unit` columns stays whole. */
+static um_cut cut_of_columns(int64_t n, int64_t unit) { return (um_cut){UM_CUT_COLUMNS, 1, {{n, unit}}}; }
+
+/* Returns the cut of two equal parts, gate and up. */
+static um_cut cut_of_pair(int64_t n) { return (um_cut){UM_CUT_ROWS, 2, {{n, 1}, {n, 1}}}; }
+
+/* The bias of a layer that is cut by columns. */
+static const um_cut added_once = {.kind = UM_CUT_FIRST};
+
+/* Whole heads are divided among ranks: queries, keys and values each. */
+static um_cut cut_of_heads(const um_arch_kind *k) {
+    const int64_t d = k->head_dim, q = k->n_heads * d, kv = k->n_kv_heads * d;
+    return (um_cut){UM_CUT_ROWS, 3, {{q, d}, {kv, d}, {kv, d}}};
 }
 
 static um_status load_attention(um_loader *l, um_layer *y, int32_t i, um_err *err) {
@@ -36,14 +51,15 @@ static um_status load_attention(um_loader *l, um_layer *y, int32_t i, um_err *er
     const um_tensor_part apart[] = {{n->q, q}, {n->k, kv}, {k->v_is_k ? n->k : n->v, kv}},
                          fused[] = {{n->qkv, q + 2 * kv}};
     const um_tensor_part *qkv = n->qkv ? fused : apart, o = {n->o, a->hidden};
+    const um_cut heads = cut_of_heads(k), of_o = cut_of_columns(q, k->head_dim);
     const int n_qkv = n->qkv ? 1 : l->list && k->v_is_k ? 2 : 3; /* a list has each tensor once */
     um_status s = load_norm(l, &y->attn_norm, &y->attn_norm_bias, n->attn_norm, i, err);
-    if (!s) s = load_linear(l, &y->qkv, qkv, n_qkv, a->hidden, i, err);
-    if (!s && a->qkv_bias) s = um_load_vector(l, &y->qkv.bias, qkv, n_qkv, i, ".bias", err);
+    if (!s) s = load_linear(l, &y->qkv, qkv, n_qkv, a->hidden, i, &heads, err);
+    if (!s && a->qkv_bias) s = um_load_vector(l, &y->qkv.bias, qkv, n_qkv, i, ".bias", &heads, err);
     if (!s && a->qk_norm) s = load_head_norm(l, &y->q_norm, n->q_norm, i, err);
     if (!s && a->qk_norm) s = load_head_norm(l, &y->k_norm, n->k_norm, i, err);
-    if (!s) s = load_linear(l, &y->o, &o, 1, q, i, err);
-    if (!s && a->o_bias) s = um_load_vector(l, &y->o.bias, &o, 1, i, ".bias", err);
+    if (!s) s = load_linear(l, &y->o, &o, 1, q, i, &of_o, err);
+    if (!s && a->o_bias) s = um_load_vector(l, &y->o.bias, &o, 1, i, ".bias", &added_once, err);
     if (!s && k->post_norms) s = load_norm(l, &y->attn_post_norm, NULL, n->attn_post_norm, i, err);
     return s;
 }
@@ -53,10 +69,11 @@ static um_status load_dense(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     const um_tensor_names *n = a->family->names;
     const int32_t ff = um_arch_kind_of(a, i)->n_ff;
     const um_tensor_part gate_up[] = {{n->gate, ff}, {n->up, ff}}, down = {n->down, a->hidden};
-    um_status s = load_linear(l, &y->gate_up, gate_up, 2, a->hidden, i, err);
-    if (!s && a->mlp_bias) s = um_load_vector(l, &y->gate_up.bias, gate_up, 2, i, ".bias", err);
-    if (!s) s = load_linear(l, &y->down, &down, 1, ff, i, err);
-    if (!s && a->mlp_bias) s = um_load_vector(l, &y->down.bias, &down, 1, i, ".bias", err);
+    const um_cut rows = cut_of_pair(ff), columns = cut_of_columns(ff, 1);
+    um_status s = load_linear(l, &y->gate_up, gate_up, 2, a->hidden, i, &rows, err);
+    if (!s && a->mlp_bias) s = um_load_vector(l, &y->gate_up.bias, gate_up, 2, i, ".bias", &rows, err);
+    if (!s) s = load_linear(l, &y->down, &down, 1, ff, i, &columns, err);
+    if (!s && a->mlp_bias) s = um_load_vector(l, &y->down.bias, &down, 1, i, ".bias", &added_once, err);
     return s;
 }
 
@@ -88,6 +105,7 @@ static um_status load_routed(um_loader *l, um_layer *y, int32_t i, um_err *err) 
     const size_t E = (size_t)a->route.n_experts;
     const int32_t n_walked =
         l->list && n->stacked ? 1 : a->route.n_experts; /* a walk that only lists names visits a stack once */
+    const um_cut rows = cut_of_pair(ff), columns = cut_of_columns(ff, 1);
     um_status s = UM_OK;
     if (l->only_adapters && !l->check) return UM_OK;
     if (!l->check) {
@@ -97,8 +115,8 @@ static um_status load_routed(um_loader *l, um_layer *y, int32_t i, um_err *err) 
     for (int32_t e = 0; e < n_walked && !s; e++) {
         um_weight **gate_up = l->check ? NULL : &y->expert_gate_up[e], **out = l->check ? NULL : &y->expert_down[e];
         s = um_load_expert(l, gate_up, n->up ? apart : fused, n->up ? 2 : 1, joined_stack(l, n), a->hidden, i, e,
-                           n->stacked, err);
-        if (!s) s = um_load_expert(l, out, &down, 1, NULL, ff, i, e, n->stacked, err);
+                           n->stacked, &rows, err);
+        if (!s) s = um_load_expert(l, out, &down, 1, NULL, ff, i, e, n->stacked, &columns, err);
     }
     return s;
 }
@@ -108,8 +126,9 @@ static um_status load_shared(um_loader *l, um_layer *y, int32_t i, um_err *err) 
     const um_tensor_names *n = a->family->names;
     const um_tensor_part gate_up[] = {{n->shared_gate, a->shared_ff}, {n->shared_up, a->shared_ff}},
                          down = {n->shared_down, a->hidden};
-    um_status s = load_linear(l, &y->shared_gate_up, gate_up, 2, a->hidden, i, err);
-    return s ? s : load_linear(l, &y->shared_down, &down, 1, a->shared_ff, i, err);
+    const um_cut rows = cut_of_pair(a->shared_ff), columns = cut_of_columns(a->shared_ff, 1);
+    um_status s = load_linear(l, &y->shared_gate_up, gate_up, 2, a->hidden, i, &rows, err);
+    return s ? s : load_linear(l, &y->shared_down, &down, 1, a->shared_ff, i, &columns, err);
 }
 
 /* Returns the first name under which a correction bias is stored. */
@@ -128,8 +147,8 @@ static um_status load_moe_norms(um_loader *l, um_layer *y, int32_t i, um_err *er
     um_status s = load_norm(l, &y->dense_post_norm, NULL, n->dense_post_norm, i, err);
     if (!s) s = load_norm(l, &y->expert_norm, NULL, n->expert_norm, i, err);
     if (!s) s = load_norm(l, &y->expert_post_norm, NULL, n->expert_post_norm, i, err);
-    if (!s) s = um_load_vector(l, &y->router_norm, &router, 1, i, "", err);
-    return s ? s : um_load_vector(l, &y->expert_scale, &scale, 1, i, "", err);
+    if (!s) s = um_load_vector(l, &y->router_norm, &router, 1, i, "", NULL, err);
+    return s ? s : um_load_vector(l, &y->expert_scale, &scale, 1, i, "", NULL, err);
 }
 
 /* The router stays in fp32, because rounded scores would send tokens to other experts. */
@@ -138,9 +157,9 @@ static um_status load_moe(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     const um_tensor_part router = {a->family->names->router, a->route.n_experts},
                          bias = {router_bias_name(l, i), a->route.n_experts};
     um_low_rank **low_rank = &y->router.low_rank;
-    um_status s = um_load_matrix(l, &y->router.w, &router, 1, a->hidden, i, UM_USE_EXACT, err);
-    if (!s) s = um_load_low_rank(l, low_rank, &router, 1, a->hidden, i, UM_MODULE_ROUTER, UM_F32, err);
-    if (!s && a->route.bias != UM_BIAS_NONE) s = um_load_vector(l, &y->router_bias, &bias, 1, i, "", err);
+    um_status s = um_load_matrix(l, &y->router.w, &router, 1, a->hidden, i, UM_USE_EXACT, NULL, err);
+    if (!s) s = um_load_low_rank(l, low_rank, &router, 1, a->hidden, i, UM_MODULE_ROUTER, UM_F32, NULL, err);
+    if (!s && a->route.bias != UM_BIAS_NONE) s = um_load_vector(l, &y->router_bias, &bias, 1, i, "", NULL, err);
     if (!s) s = load_routed(l, y, i, err);
     if (!s && a->shared_ff) s = load_shared(l, y, i, err);
     return s || !um_arch_kind_of(a, i)->post_norms ? s : load_moe_norms(l, y, i, err);
@@ -152,17 +171,21 @@ static um_status load_ends(um_loader *l, um_err *err) {
     struct um_model *m = l->m;
     const um_tensor_names *n = m->arch.family->names;
     const um_tensor_part embed = {n->embed, m->arch.vocab}, head = {n->head, m->arch.vocab};
-    um_status s = um_load_matrix(l, &m->net.embed, &embed, 1, m->arch.hidden, 0, UM_USE_TABLE, err);
+    um_status s = um_load_matrix(l, &m->net.embed, &embed, 1, m->arch.hidden, 0, UM_USE_TABLE, NULL, err);
     if (!s) s = load_norm(l, &m->net.final_norm, &m->net.final_norm_bias, n->final_norm, 0, err);
     if (s) return s;
     const um_tensor *stored = um_loader_find(l, n->head, 0, ".weight");
+    const um_cut rows = {UM_CUT_ROWS, 1, {{m->arch.vocab, UM_HEAD_UNIT}}};
     if (!m->arch.tied) {
         s = l->check ? um_check_tensor_part(l, &head, m->arch.hidden, 0, 0, UM_MODULE_HEAD, err) : UM_OK;
-        return s ? s : um_load_matrix(l, &m->net.head, &head, 1, m->arch.hidden, 0, UM_USE_PRODUCT, err);
+        return s ? s : um_load_matrix(l, &m->net.head, &head, 1, m->arch.hidden, 0, UM_USE_PRODUCT, &rows, err);
     }
     if (stored && l->check) l->used[um_store_index(l->s, stored)] = true; /* some tools store a copy */
     m->net.head = m->net.embed;
-    return UM_OK;
+    if (l->check || l->sink || l->only_adapters || !m->backend->weight_cut) return UM_OK;
+    /* A rank looks up any row of the embedding, but multiplies only some of them. */
+    m->net.head = NULL;
+    return um_load_matrix(l, &m->net.head, &embed, 1, m->arch.hidden, 0, UM_USE_TABLE, &rows, err);
 }
 
 /* Loads the part that conditions a canvas on earlier predictions. */
@@ -173,9 +196,10 @@ static um_status load_conditioning(um_loader *l, um_err *err) {
     const int32_t H = m->arch.hidden, ff = m->arch.conditioning_ff;
     const um_tensor_part gate_up[] = {{n->cond_gate, ff}, {n->cond_up, ff}}, down = {n->cond_down, H};
     if (!ff) return UM_OK;
+    const um_cut rows = cut_of_pair(ff), columns = cut_of_columns(ff, 1);
     um_status s = load_norm(l, &c->norm, NULL, n->cond_norm, 0, err);
-    if (!s) s = load_linear(l, &c->gate_up, gate_up, 2, H, 0, err);
-    return s ? s : load_linear(l, &c->down, &down, 1, ff, 0, err);
+    if (!s) s = load_linear(l, &c->gate_up, gate_up, 2, H, 0, &rows, err);
+    return s ? s : load_linear(l, &c->down, &down, 1, ff, 0, &columns, err);
 }
 
 /* Loads what follows the feed-forward layer: its norm and the factors of both modes. */
@@ -186,7 +210,7 @@ static um_status load_end(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     if (um_arch_kind_of(a, i)->post_norms) s = load_norm(l, &y->ffn_post_norm, NULL, n->ffn_post_norm, i, err);
     for (int mode = 0; mode < 2 && a->has_modes && !s; mode++) {
         const um_tensor_part p = {n->scale[mode], 1};
-        s = um_load_vector(l, &y->scale[mode], &p, 1, i, "", err);
+        s = um_load_vector(l, &y->scale[mode], &p, 1, i, "", NULL, err);
         if (!s && mode == 0 && l->used) l->m->n_params--; /* see um_arch_params */
     }
     return s;

@@ -77,9 +77,14 @@ size_t um_count_not_finite(um_pool *pool, const um_tensor *t, size_t *first);
 
 /* The following functions check their tensors in the first walk, and load them in the second. */
 
+/* A um_cut says how a matrix or vector is divided if the device is a group of ranks; NULL: every rank has all of it. */
+
 /* Loads the vectors `p` [n], concatenated, as fp32. */
 um_status um_load_vector(um_loader *l, um_vector **out, const um_tensor_part *p, int n, int32_t layer,
-                         const char *suffix, um_err *err);
+                         const char *suffix, const um_cut *cut, um_err *err);
+/* Hands matrices to the backend of m, or the parts of each rank. */
+um_status um_loader_weight(const struct um_model *m, um_weight **out, const um_tensor *t, int n, um_dtype type,
+                           const um_cut *cut, um_err *err);
 /* What a matrix is used for. */
 typedef enum um_use {
     UM_USE_PRODUCT, /* products in the type of the model's weights */
@@ -88,18 +93,18 @@ typedef enum um_use {
 } um_use;
 /* Loads the matrices `p` [n], one below the other, as one matrix. All have `cols` columns. */
 um_status um_load_matrix(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
-                         um_use use, um_err *err);
+                         um_use use, const um_cut *cut, um_err *err);
 /* Loads the matrices `p` [n] of one expert as um_load_matrix does. The patterns are complete names: of the expert's own
  * tensors or, when `stacked`, of tensors [E, rows, cols] that hold all experts. `joined` is the pattern for a stack
  * with the rows of all parts, or NULL. */
 um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p, int n, const char *joined,
-                         int64_t cols, int32_t layer, int32_t expert, bool stacked, um_err *err);
+                         int64_t cols, int32_t layer, int32_t expert, bool stacked, const um_cut *cut, um_err *err);
 
 /* ---- Adapters (low_rank.c) ---- */
-/* Loads the matrices that the model's adapters have for the linear layer that um_load_matrix made of `p` [n]. Loads
- * nothing when the adapter is merged. */
+/* Loads the matrices that the model's adapters have for the linear layer that um_load_matrix made of `p` [n] with the
+ * same cut. Loads nothing when the adapter is merged. */
 um_status um_load_low_rank(um_loader *l, um_low_rank **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
-                           um_module_kind kind, um_dtype type, um_err *err);
+                           um_module_kind kind, um_dtype type, const um_cut *cut, um_err *err);
 /* Checks all adapters against one matrix of the model, in the first walk. */
 um_status um_check_tensor_part(um_loader *l, const um_tensor_part *p, int64_t cols, int32_t layer, int32_t expert,
                                um_module_kind kind, um_err *err);

@@ -70,12 +70,13 @@ static void count_memory(um_loader *l, const um_tensor_part *p, int n, int64_t c
 /* ---- Beside a weight --------------------------------------------------------------------------------------------- */
 
 /* Loads the matrices A, one below the other, as one matrix. */
-static um_status pack_a(const um_loader *l, const stack *s, um_weight **out, um_dtype type, um_err *err) {
+static um_status pack_a(const um_loader *l, const stack *s, um_weight **out, um_dtype type, const um_cut *cut,
+                        um_err *err) {
     um_tensor part[PARTS_MAX];
     int n = 0;
     for (int i = 0; i < s->n; i++)
         if (s->pair[i]) part[n++] = *s->pair[i]->a;
-    return l->m->backend->weight(l->m->device, out, part, n, type, err);
+    return um_loader_weight(l->m, out, part, n, type, cut, err);
 }
 
 /* Writes s * B of one part to `out`, which points into a matrix with `stride` columns. */
@@ -86,7 +87,8 @@ static void place_b(const um_lora_pair *p, const float *b, float *out, int32_t s
 }
 
 /* Loads the scaled matrices B as one block-diagonal matrix. */
-static um_status pack_b(const um_loader *l, const stack *s, um_weight **out, um_dtype type, um_err *err) {
+static um_status pack_b(const um_loader *l, const stack *s, um_weight **out, um_dtype type, const um_cut *cut,
+                        um_err *err) {
     const size_t bytes = um_mul(um_mul((size_t)s->rows, (size_t)s->rank), sizeof(float));
     void *all = NULL, *one = NULL;
     um_status st = um_try_alloc(&all, bytes, 64, "an adapter", err);
@@ -100,23 +102,26 @@ static um_status pack_b(const um_loader *l, const stack *s, um_weight **out, um_
         column += (size_t)p->b->dim[1];
     }
     const um_tensor t = {.name = "lora_B", .type = UM_F32, .n_dims = 2, .dim = {s->rows, s->rank}, .data = all};
-    if (!st) st = l->m->backend->weight(l->m->device, out, &t, 1, type, err);
+    if (!st) st = um_loader_weight(l->m, out, &t, 1, type, cut, err);
     um_free(all);
     um_free(one);
     return st;
 }
 
-static um_status pack(um_loader *l, um_low_rank *out, const stack *s, um_dtype type, um_err *err) {
+/* In a group of ranks, B is cut by rows as the layer's matrix is, or A by columns, and the other one is whole. */
+static um_status pack(um_loader *l, um_low_rank *out, const stack *s, um_dtype type, const um_cut *cut, um_err *err) {
     struct um_model *m = l->m;
+    const um_cut *none = NULL, *for_a = cut && cut->kind == UM_CUT_COLUMNS ? cut : none,
+                 *for_b = cut && cut->kind == UM_CUT_ROWS ? cut : none;
     *out = (um_low_rank){.in = (int32_t)s->cols, .rank = s->rank, .out = s->rows};
-    um_status st = pack_a(l, s, &out->a, type, err);
-    if (!st) st = pack_b(l, s, &out->b, type, err);
+    um_status st = pack_a(l, s, &out->a, type, for_a, err);
+    if (!st) st = pack_b(l, s, &out->b, type, for_b, err);
     if (!st) m->weight_bytes += m->backend->weight_bytes(out->a) + m->backend->weight_bytes(out->b);
     return st;
 }
 
 um_status um_load_low_rank(um_loader *l, um_low_rank **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
-                           um_module_kind kind, um_dtype type, um_err *err) {
+                           um_module_kind kind, um_dtype type, const um_cut *cut, um_err *err) {
     struct um_model *m = l->m;
     um_status st = UM_OK;
     assert(n <= PARTS_MAX);
@@ -130,7 +135,7 @@ um_status um_load_low_rank(um_loader *l, um_low_rank **out, const um_tensor_part
         const stack s = stack_of(&m->lora[i], p, n, cols, layer);
         if (!s.rank) continue;
         if (!*out) *out = UM_NEW_ARRAY(um_low_rank, (size_t)m->net.n_adapters);
-        st = pack(l, &(*out)[m->lora[i].slot], &s, type, err);
+        st = pack(l, &(*out)[m->lora[i].slot], &s, type, cut, err);
     }
     return st;
 }

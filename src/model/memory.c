@@ -11,9 +11,11 @@ size_t um_model_weight_bytes(const um_model *m) {
     for (int32_t i = 0; i < m->net.n_rotary; i++) per_position += (size_t)um_model_rotary_kind(m, i)->rope_dim;
     const size_t rotary = (size_t)m->arch.max_position * per_position * sizeof(float);
     /* With weights in UM_F8 the embeddings stay in the device's type (UM_USE_TABLE). */
-    const int64_t table = m->weight_type == UM_F8 ? (int64_t)m->arch.vocab * m->arch.hidden : 0;
-    return um_weights_bytes(um_arch_params(&m->arch) - table, m->weight_type) + um_weights_bytes(table, m->dtype) +
-           m->adapter_bytes + rotary;
+    const int64_t extra = um_model_extra_params(m),
+                  table = m->weight_type == UM_F8 ? (int64_t)m->arch.vocab * m->arch.hidden + extra : 0,
+                  all = um_arch_params(&m->arch) + extra;
+    return um_weights_bytes(all - table, m->weight_type) + um_weights_bytes(table, m->dtype) + m->adapter_bytes +
+           rotary;
 }
 
 const char *um_model_type_name(const um_model *m) {
@@ -25,7 +27,8 @@ const char *um_model_type_name(const um_model *m) {
 }
 
 void um_model_device_name(const um_model *m, char out[UM_DEVICE_NAME_MAX]) {
-    const um_device_list list = {.backend = m->backend, .n = 1, .number = {m->number}};
+    um_device_list list = {.backend = m->backend, .n = 1, .n_ranks = UM_MAX(m->n_ranks, 1), .number = {m->number}};
+    for (int32_t r = 0; r < list.n_ranks && m->rank_number; r++) list.number[r] = m->rank_number[r];
     um_device_name(&list, 0, out);
 }
 

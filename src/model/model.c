@@ -53,6 +53,7 @@ um_dev_config um_arch_sizes(const um_arch *a) {
 static um_status open_device(um_model *m, const um_config *c, um_err *err) {
     um_dev_config config = um_arch_sizes(&m->arch);
     config.number = m->number;
+    config.rank_number = m->rank_number;
     config.threads = threads_of(c);
     config.pin = c->pin;
     config.dtype = m->dtype;
@@ -68,7 +69,7 @@ static um_status open_device(um_model *m, const um_config *c, um_err *err) {
 /* Returns an earlier engine with the same device, or -1. */
 static int32_t same_device(const um_device_list *list, int32_t engine) {
     for (int32_t i = 0; i < engine; i++)
-        if (list->number[i] == list->number[engine]) return i;
+        if (list->number[i * list->n_ranks] == list->number[engine * list->n_ranks]) return i;
     return -1;
 }
 
@@ -79,6 +80,17 @@ static um_status choose_devices(um_model *m, const um_config *c, um_err *err) {
     if (s) return s;
     m->devices = list;
     m->backend = m->devices.backend;
+    m->n_ranks = list.n_ranks;
+    s = um_arch_check_ranks(&m->arch, m->n_ranks, err);
+    if (s) return s;
+    if (m->n_ranks > 1 && !m->backend->can_be_rank)
+        return um_fail_param(err, UM_EUNSUPPORTED, "tensor_parallel_size",
+                             "device %s computes each model on one device; groups need device cpu or ref",
+                             m->backend->name);
+    if (m->n_ranks > 1) {
+        um_ranks_backend_new(&m->group, m->backend, m->n_ranks, (double)c->distributed_timeout_seconds);
+        m->backend = m->group;
+    }
     if (!um_backend_is_host(m->backend)) {
         if (m->weight_type == UM_F8 && m->dtype != UM_BF16)
             return um_fail_param(err, UM_EUNSUPPORTED, "quantization", "fp8 needs --dtype bfloat16, found %s",
@@ -102,7 +114,8 @@ static um_status choose_devices(um_model *m, const um_config *c, um_err *err) {
             *m->on[i] = *m;
             m->on[i]->n_sharing = 0;
         }
-        m->on[i]->number = m->devices.number[i];
+        m->on[i]->number = m->devices.number[i * list.n_ranks];
+        m->on[i]->rank_number = &m->devices.number[i * list.n_ranks];
         m->on[i]->n_sharing++;
     }
     return UM_OK;
@@ -227,6 +240,7 @@ void um_model_describe(um_model *m) {
                           .route = a->route,
                           .route_block = a->route_block,
                           .logit_cap = a->logit_cap,
+                          .head_rows = a->vocab,
                           .n_kinds = a->n_kinds,
                           .conditioning = {.n_ff = a->conditioning_ff, .act = a->kind[0].act},
                           .n_adapters = m->n_adapters};
@@ -399,6 +413,7 @@ void um_model_close(um_model *m) {
         um_free(m->on[i]);
     }
     close_device(m);
+    um_ranks_backend_free(m->group);
     um_languages_free(m->languages);
     um_store_close(m->files);
     um_adapters_close(m);

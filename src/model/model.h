@@ -25,10 +25,10 @@ extern "C" {
 /* The value of max_num_batched_tokens when it is 0 (auto). */
 #define UM_BATCHED_TOKENS_AUTO 4096
 
-/* The devices of the engines 0..n-1. */
+/* The devices of the engines 0..n-1. Engine i has n_ranks of them, from number[i * n_ranks] on. */
 typedef struct um_device_list {
     const um_backend *backend;
-    int32_t n, number[UM_DEVICES_MAX];
+    int32_t n, n_ranks, number[UM_DEVICES_MAX * UM_RANKS_MAX];
 } um_device_list;
 
 typedef struct um_family um_family;
@@ -278,8 +278,11 @@ struct um_model {
      * another device, which borrows all but the device and the weights. Only um_model_open fills in these two. */
     um_device_list devices;
     struct um_model *on[UM_DEVICES_MAX];
-    int32_t number;    /* of the device among those of its backend */
-    int32_t n_sharing; /* engines that use this device */
+    int32_t number;             /* of the device among those of its backend */
+    int32_t n_ranks;            /* devices that compute together as a group; 1: no group */
+    um_backend *group;          /* the backend of these groups; NULL without */
+    const int32_t *rank_number; /* [n_ranks] numbers of the devices of the group */
+    int32_t n_sharing;          /* engines that use this device */
 
     um_adapter_info *adapter; /* [n_adapters] */
     int32_t n_adapters;
@@ -296,11 +299,11 @@ struct um_model {
 /* Returns the answers of an engine that can hold a place at the same time: max_num_reqs and the guest places. */
 int32_t um_config_places(const um_config *c);
 /* Chooses the devices of c->data_parallel_size engines (devices.c) from the options device and device_ids. Engines
- * share the device of a host. Others get a device each, unless the options name one several times. Errors: UM_EINVAL,
- * UM_EUNSUPPORTED, UM_EDEVICE: there are not as many devices. */
+ * share the device of a host. Others get a device each, or tensor_parallel_size devices, unless the options name one
+ * several times. Errors: UM_EINVAL, UM_EUNSUPPORTED, UM_EDEVICE: there are not as many devices. */
 um_status um_model_devices(um_device_list *list, const um_config *c, um_err *err);
-#define UM_DEVICE_NAME_MAX 32
-/* Writes the name of an engine's device, "cuda:1" or "cpu". */
+#define UM_DEVICE_NAME_MAX 192
+/* Writes the name of an engine's device, "cuda:1" or "cpu", or those of its ranks, "cuda:0,cuda:1". */
 void um_device_name(const um_device_list *list, int32_t engine, char out[UM_DEVICE_NAME_MAX]);
 /* Returns the bytes of n weights of a type, without padding. */
 size_t um_weights_bytes(int64_t n, um_dtype type);
@@ -391,6 +394,19 @@ float um_arch_rotary_scale(const um_arch *a);
 /* Returns the bytes of the keys and values of one token in all layers, or in those with a window, or in the others. */
 size_t um_arch_kv_bytes(const um_arch *a, um_dtype t);
 size_t um_arch_window_kv_bytes(const um_arch *a, um_dtype t, bool window);
+/* ---- Groups of ranks (ranks.c) ---- */
+/* Checks that n ranks divide the heads, the widths and the vocabulary. UM_EUNSUPPORTED; the message has the numbers
+ * that do. */
+um_status um_arch_check_ranks(const um_arch *a, int32_t n, um_err *err);
+/* Returns the architecture with the KV heads that n ranks store together. */
+um_arch um_arch_with_ranks(const um_arch *a, int32_t n);
+/* Returns the architecture with the heads and widths of one of n ranks, which divide it. */
+um_arch um_arch_of_rank(const um_arch *a, int32_t n);
+/* Returns the number of weights that one of n ranks uses. */
+int64_t um_arch_rank_params(const um_arch *a, int32_t n);
+/* Returns the number of weights that the ranks of m's device have beside those of the model. */
+int64_t um_model_extra_params(const um_model *m);
+
 /* Returns the largest window of a layer; 0: no layer has one. */
 int32_t um_arch_window(const um_arch *a);
 

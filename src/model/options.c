@@ -56,6 +56,13 @@ const um_option um_model_options[] = {
     {"threads", "t", UM_OPT_INT, C(threads), 1, 1024, NULL, "auto", "0", "N", "Engine",
      "compute threads per engine; auto divides the available CPUs (affinity mask and cgroup quota) among the engines "
      "of --data-parallel-size"},
+    {"tensor_parallel_size", "tensor_parallel,tp_size,tp", UM_OPT_INT, C(tensor_parallel_size), 1, UM_RANKS_MAX, NULL,
+     "1", NULL, "N", "Engine",
+     "devices that compute each engine's passes together: each has a part of the heads, of the feed-forward layers and "
+     "of the vocabulary; on the CPU they are groups of threads of one process"},
+    {"distributed_timeout_seconds", "dist_timeout", UM_OPT_FLOAT, C(distributed_timeout_seconds), 0.01, 86400, NULL,
+     "300", NULL, "SECONDS", "Engine",
+     "how long the devices of --tensor-parallel-size wait for each other before the engine fails"},
     {"pin", NULL, UM_OPT_CHOICE, C(pin), 0, 0, "auto|on|off", "auto", NULL, "WHEN", "Engine",
      "keep each compute thread on a CPU of its own; auto does so when an engine has a thread for every CPU that the "
      "process may use, and at least 8; engines never share such a CPU, and several worker processes never pin"},

@@ -151,7 +151,9 @@ static void check_finite(um_loader *l, const um_tensor *t) {
 
 /* Vectors (norms, biases) are small and kept in fp32. */
 um_status um_load_vector(um_loader *l, um_vector **out, const um_tensor_part *p, int n, int32_t layer,
-                         const char *suffix, um_err *err) {
+                         const char *suffix, const um_cut *cut, um_err *err) {
+    static const char what[] = "norms and biases";
+    const um_backend *b = l->m->backend;
     um_tensor t[PARTS_MAX];
     size_t total = 0;
     if (l->only_adapters) return UM_OK;
@@ -168,7 +170,8 @@ um_status um_load_vector(um_loader *l, um_vector **out, const um_tensor_part *p,
     if (l->sink) return l->sink(l->sink_arg, t, n, NULL, UM_DTYPE_OTHER, err);
     if (l->check) return UM_OK;
     l->m->weight_bytes += total * sizeof(float);
-    um_status s = l->m->backend->vector(l->m->device, out, t, n, "norms and biases", err);
+    um_status s = cut && b->vector_cut ? b->vector_cut(l->m->device, out, t, n, cut, what, err)
+                                       : b->vector(l->m->device, out, t, n, what, err);
     return s ? s : um_loader_advance(l, t, n, err);
 }
 
@@ -202,22 +205,31 @@ static void count_weight(struct um_model *m, const um_weight *w) {
     if (b->weight_is_mapped && b->weight_is_mapped(w)) m->mapped_bytes += b->weight_bytes(w);
 }
 
+um_status um_loader_weight(const struct um_model *m, um_weight **out, const um_tensor *t, int n, um_dtype type,
+                           const um_cut *cut, um_err *err) {
+    const um_backend *b = m->backend;
+    if (cut && b->weight_cut) return b->weight_cut(m->device, out, t, n, type, cut, err);
+    return b->weight(m->device, out, t, n, type, err);
+}
+
 /* Hands the matrices t [n], one below the other, to the receiver of the walk or to the backend, which copies them. */
-static um_status take(um_loader *l, um_weight **out, const um_tensor *t, int n, um_dtype type, um_err *err) {
+static um_status take(um_loader *l, um_weight **out, const um_tensor *t, int n, um_dtype type, const um_cut *cut,
+                      um_err *err) {
     if (l->sink) return l->sink(l->sink_arg, t, n, l->joined, type, err);
-    um_status s = l->m->backend->weight(l->m->device, out, t, n, type, err);
+    um_status s = um_loader_weight(l->m, out, t, n, type, cut, err);
     if (!s) count_weight(l->m, *out);
     return s;
 }
 
 /* Passes on the matrices t [n] after merging the adapter. */
-static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, um_use use, um_err *err) {
+static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, um_use use, const um_cut *cut,
+                      um_err *err) {
     um_dtype type = use == UM_USE_EXACT || l->list ? UM_F32 : product_type(l, t, n);
     if (use == UM_USE_TABLE && type == UM_F8) type = l->m->dtype;
     um_tensor part[PARTS_MAX] = {0};
     const um_lora_pair *pair[PARTS_MAX] = {0};
     um_status s = UM_OK;
-    if (l->check) return l->sink ? take(l, out, t, n, type, err) : UM_OK;
+    if (l->check) return l->sink ? take(l, out, t, n, type, cut, err) : UM_OK;
     for (int i = 0; i < n && !s; i++) {
         check_finite(l, &t[i]);
         part[i] = t[i];
@@ -225,7 +237,7 @@ static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, 
         if (pair[i]) s = um_merge(l, &part[i], &t[i], pair[i], err);
     }
     if (!s && l->sink && l->first_bad) s = um_loader_fail_bad(l, err);
-    if (!s) s = take(l, out, part, n, type, err);
+    if (!s) s = take(l, out, part, n, type, cut, err);
     for (int i = 0; i < n; i++) um_store_release(l->s, &t[i]);
     for (int i = 0; i < n; i++)
         if (pair[i]) um_merge_free(&part[i]);
@@ -233,7 +245,7 @@ static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, 
 }
 
 um_status um_load_matrix(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
-                         um_use use, um_err *err) {
+                         um_use use, const um_cut *cut, um_err *err) {
     um_tensor t[PARTS_MAX];
     if (l->only_adapters) return UM_OK;
     for (int i = 0; i < n; i++) {
@@ -243,11 +255,11 @@ um_status um_load_matrix(um_loader *l, um_weight **out, const um_tensor_part *p,
         um_status s = get(l, name, &want, &t[i], err);
         if (s) return s;
     }
-    return pack(l, out, t, n, use, err);
+    return pack(l, out, t, n, use, cut, err);
 }
 
 um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p, int n, const char *joined,
-                         int64_t cols, int32_t layer, int32_t expert, bool stacked, um_err *err) {
+                         int64_t cols, int32_t layer, int32_t expert, bool stacked, const um_cut *cut, um_err *err) {
     um_tensor t[PARTS_MAX];
     char joined_name[NAME_MAX_BYTES];
     for (int i = 0; i < n && l->only_adapters && !stacked; i++) {
@@ -266,7 +278,7 @@ um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p,
     }
     if (joined) tensor_name(l, joined_name, joined, layer, expert, "");
     l->joined = joined ? joined_name : NULL;
-    um_status s = pack(l, out, t, n, UM_USE_PRODUCT, err);
+    um_status s = pack(l, out, t, n, UM_USE_PRODUCT, cut, err);
     l->joined = NULL;
     return s;
 }

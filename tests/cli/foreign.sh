@@ -5,7 +5,7 @@ MODEL=models/tiny-block
 
 accepted_lines() { grep -c ' is accepted: ' "$work/err" || true; }
 # Typical options in scripts for vLLM, SGLang and Diffulex.
-NEUTRAL=(--tensor-parallel-size 1 --pp-size=1 --data-parallel-size 1 --enforce-eager --attn-impl triton --trust-remote-code
+NEUTRAL=(--ep-size 1 --tensor-parallel-size 1 --pp-size=1 --data-parallel-size 1 --enforce-eager --attn-impl triton --trust-remote-code
     --dtype auto --distributed-executor-backend mp --gpu-memory-utilization 0.9 --no-enable-torch-compile
     --kvcache-block-size 16)
 N_LINES=6 # the others are names of this program's own options
@@ -18,7 +18,7 @@ generate_accepts_neutral_values_with_a_line_each() {
     [ "$rc" = 0 ]
     grep -q '42' "$work/answers"
     [ "$(accepted_lines)" = $N_LINES ]
-    grep -q -- '^unmask: warning: --tensor-parallel-size 1 is accepted: an engine computes' "$work/err"
+    grep -q -- '^unmask: warning: --pp-size 1 is accepted: an engine computes' "$work/err"
     grep -q -- '--attn-impl triton is accepted: ' "$work/err"
     grep -q -- '--no-enable-torch-compile is accepted: ' "$work/err"
 }
@@ -58,24 +58,24 @@ a_page_size_that_shares_no_prefixes_is_told() {
     [ "$(grep -c 'page_size' "$work/err")" = 0 ]
 }
 log_options_apply_to_notices() {
-    try serve --model $MODEL --tp 1 --log-format json --print-config
-    grep -q '^{.*"level":"warning","message":"--tp 1 is accepted: ' "$work/err"
-    try serve --model $MODEL --tp 1 --log-level error --print-config
+    try serve --model $MODEL --pp 1 --log-format json --print-config
+    grep -q '^{.*"level":"warning","message":"--pp 1 is accepted: ' "$work/err"
+    try serve --model $MODEL --pp 1 --log-level error --print-config
     [ "$rc" = 0 ]
     [ ! -s "$work/err" ]
 }
 other_values_are_refused_with_those_that_are_supported() {
     for command in serve generate bench run; do
-        try $command --model $MODEL --tensor-parallel-size 2
+        try $command --model $MODEL --pipeline-parallel-size 2
         [ "$rc" != 0 ]
-        grep -q -- "^unmask $command: --tensor-parallel-size: 2 is not supported, only 1: .*--data-parallel-size" "$work/err"
+        grep -q -- "^unmask $command: --pipeline-parallel-size: 2 is not supported, only 1: .*--tensor-parallel-size" "$work/err"
     done
     try generate --distributed-executor-backend ray
     [ "$rc" != 0 ]
     grep -q -- '--distributed-executor-backend: ray is not supported, only mp or uni: ' "$work/err"
-    try generate --tp many
+    try generate --pp many
     [ "$rc" = 2 ]
-    grep -q -- '--tp: expected a number, found "many"' "$work/err"
+    grep -q -- '--pp: expected a number, found "many"' "$work/err"
     try generate --enable-torch-compile=maybe
     [ "$rc" = 2 ]
     grep -q -- '--enable-torch-compile: expected true or false' "$work/err"
@@ -86,18 +86,18 @@ commands_without_engine_options_refuse_them() {
     grep -q 'unknown option --tensor-parallel-size' "$work/err"
 }
 file_and_environment_accept_them_too() {
-    printf 'tensor_parallel_size: 1.0\nenable_torch_compile: yes\nserve:\n  enable_metrics: no\n' > "$work/c.yaml"
+    printf 'pipeline_parallel_size: 1.0\nenable_torch_compile: yes\nserve:\n  enable_metrics: no\n' > "$work/c.yaml"
     UNMASK_TRUST_REMOTE_CODE=1 try generate --config "$work/c.yaml" --print-config
     [ "$rc" = 0 ]
     [ "$(accepted_lines)" = 3 ]
-    grep -q "$work/c.yaml:1:23: tensor_parallel_size 1.0 is accepted: " "$work/err"
+    grep -q "$work/c.yaml:1:25: pipeline_parallel_size 1.0 is accepted: " "$work/err"
     grep -q 'UNMASK_TRUST_REMOTE_CODE 1 is accepted: ' "$work/err"
     try serve --config "$work/c.yaml" --print-config
     grep -q "^metrics: false  # file $work/c.yaml:4:19" "$work/out"
-    printf 'enable_torch_compile: null\ntensor_parallel_size: 4\n' > "$work/c.yaml"
+    printf 'enable_torch_compile: null\npipeline_parallel_size: 4\n' > "$work/c.yaml"
     try generate --config "$work/c.yaml" --print-config
     [ "$rc" != 0 ]
-    grep -q "$work/c.yaml:2:23: tensor_parallel_size: 4 is not supported, only 1" "$work/err"
+    grep -q "$work/c.yaml:2:25: pipeline_parallel_size: 4 is not supported, only 1" "$work/err"
 }
 command_line_wins_over_environment_for_foreign_options() {
     UNMASK_ENABLE_PREFIX_CACHING=true try generate --no-enable-prefix-caching --print-config
@@ -152,7 +152,7 @@ END
 every_row_is_listed() {
     "$UNMASK" list --json foreign | jq -r '.foreign[].name' > "$work/names"
     [ "$(wc -l < "$work/names")" -gt 60 ]
-    grep -qx tensor_parallel_size "$work/names"
+    grep -qx pipeline_parallel_size "$work/names"
     while read -r name; do grep -q "^| \`$name\`" docs/options.md; done < "$work/names"
 }
 

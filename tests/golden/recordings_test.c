@@ -170,7 +170,7 @@ static void close_recorded(recorded *x) {
     um_model_close(x->model);
 }
 
-static void replay_case(const char *name, const char *device, const char *layout, bool batched) {
+static void replay_case(const char *name, const char *device, const char *layout, bool batched, int32_t ranks) {
     json_t *root = load(name), *requests = json_object_get(root, "requests");
     um_config c;
     recorded x;
@@ -181,6 +181,7 @@ static void replay_case(const char *name, const char *device, const char *layout
     if (um_streq(device, "ref")) n = 1; /* it is slow */
     configure(&c, root, device);
     snprintf(c.kv_cache_layout, sizeof(c.kv_cache_layout), "%s", layout);
+    c.tensor_parallel_size = ranks;
     open_recorded(&x, &c, root);
     for (size_t i = 0; i < n; i++) {
         const json_t *want = json_array_get(requests, i), *fragile = json_object_get(want, "fragile_from");
@@ -196,8 +197,8 @@ static void replay_case(const char *name, const char *device, const char *layout
         assert_true(r[i].finished);
         passes += r[i].pass;
     }
-    print_message("# %-18s %-4s %-8s %-7s %zu requests, %zu passes equal\n", name, device, layout,
-                  batched ? "batched" : "alone", n, passes);
+    print_message("# %-18s %-4s %-8s %-7s %d ranks %zu requests, %zu passes equal\n", name, device, layout,
+                  batched ? "batched" : "alone", ranks, n, passes);
     close_recorded(&x);
     json_decref(root);
 }
@@ -206,7 +207,7 @@ static void replay_case(const char *name, const char *device, const char *layout
 static void replay_all(bool batched) {
     static const char *const layouts[] = {"unified", "distinct"};
     const char *device = test_device("cpu");
-    for (size_t i = 0; i < UM_LEN(cases); i++) replay_case(cases[i], device, layouts[(i + batched) % 2], batched);
+    for (size_t i = 0; i < UM_LEN(cases); i++) replay_case(cases[i], device, layouts[(i + batched) % 2], batched, 1);
 }
 
 static void equals_recordings_alone(void **state) {
@@ -218,17 +219,30 @@ static void equals_recordings_batched(void **state) {
     replay_all(true);
 }
 
+/* Returns whether case i is the first one of its model. */
+static bool is_first_of_model(size_t i) {
+    json_t *before = i ? load(cases[i - 1]) : NULL, *root = load(cases[i]);
+    const bool is = !json_equal(json_object_get(before, "family"), json_object_get(root, "family"));
+    json_decref(before);
+    json_decref(root);
+    return is;
+}
+
+/* Two or four ranks compute each model together. Most models have 2 KV heads, so of four ranks two have the same. */
+static void equals_recordings_in_ranks(void **state) {
+    (void)state;
+    const char *device = test_device("cpu");
+    for (size_t i = 0; i < UM_LEN(cases); i++)
+        for (int32_t ranks = 2; is_first_of_model(i) && ranks <= 4; ranks += 2)
+            replay_case(cases[i], device, ranks == 2 ? "unified" : "distinct", true, ranks);
+}
+
 /* The reference is slow, so it replays only the first case of each model. */
 static void equals_recordings_on_ref(void **state) {
     (void)state;
     const char *device = test_device("ref");
-    for (size_t i = 0; i < UM_LEN(cases); i++) {
-        json_t *before = i ? load(cases[i - 1]) : NULL, *root = load(cases[i]);
-        if (!json_equal(json_object_get(before, "family"), json_object_get(root, "family")))
-            replay_case(cases[i], device, "unified", false);
-        json_decref(before);
-        json_decref(root);
-    }
+    for (size_t i = 0; i < UM_LEN(cases); i++)
+        if (is_first_of_model(i)) replay_case(cases[i], device, "unified", false, 1);
 }
 
 /* ---- Without --compat -------------------------------------------------------------------------------------------- */
@@ -307,6 +321,7 @@ static void without_compat_no_mask_leaves_and_max_tokens_is_exact(void **state) 
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equals_recordings_in_ranks),
         cmocka_unit_test(equals_recordings_on_ref),
         cmocka_unit_test(equals_recordings_alone),
         cmocka_unit_test(equals_recordings_batched),

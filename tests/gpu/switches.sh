@@ -57,10 +57,10 @@ switches_without_effect_are_logged() {
         run_on_gpu --$name flashinfer
         grep -q -- "--$name flashinfer is accepted: a device has one implementation" "$work/err"
     done
-    run_on_gpu --cuda-graph-max-bs 8 --tensor-parallel-size 1
+    run_on_gpu --cuda-graph-max-bs 8 --pipeline-parallel-size 1
     [ "$(grep -c ' is accepted: ' "$work/err")" = 2 ]
     grep -q -- '--cuda-graph-max-bs 8 is accepted: graphs are recorded for up to --max-num-reqs requests' "$work/err"
-    grep -q -- '--tensor-parallel-size 1 is accepted: an engine computes the whole model in one process' "$work/err"
+    grep -q -- '--pipeline-parallel-size 1 is accepted: an engine computes all layers on each of its devices' "$work/err"
 }
 the_share_of_memory_has_the_peers_names() {
     try serve --model $MODEL --mem-fraction-static 0.8 --print-config

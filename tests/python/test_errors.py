@@ -77,8 +77,10 @@ def test_models_that_can_not_be_opened(tmp_path):
         LLM(tmp_path)
     with pytest.raises(unmask.InvalidValueError, match="did you mean threads"):
         LLM("tiny-block", treads=2)
-    with pytest.raises(unmask.UnsupportedError, match="tensor_parallel_size"):
-        LLM("tiny-block", tensor_parallel_size=2)
+    with pytest.raises(unmask.UnsupportedError, match="pipeline_parallel_size"):
+        LLM("tiny-block", pipeline_parallel_size=2)
+    with pytest.raises(unmask.UnsupportedError, match="numbers that work for this model: 1, 2, 6"):
+        LLM("tiny-block", tensor_parallel_size=4)
 
 
 def test_a_closed_llm_says_so():

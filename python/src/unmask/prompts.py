@@ -17,7 +17,7 @@ from .tokenizer import Tokenizer
 Prompt = Union[str, Sequence[int], np.ndarray, Mapping[str, Any]]
 
 # Parameters of vLLM's LLM that unmask has no counterpart for, with the only value that is accepted.
-WITHOUT_EFFECT = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "tokenizer": None, "tokenizer_mode": "auto"}
+WITHOUT_EFFECT = {"pipeline_parallel_size": 1, "tokenizer": None, "tokenizer_mode": "auto"}
 # Parameters of vLLM's LLM that concern only vLLM itself.
 IGNORED = ("trust_remote_code", "disable_log_stats", "swap_space", "cpu_offload_gb")
 
