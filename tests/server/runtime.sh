@@ -29,11 +29,11 @@ load_counts_requests_and_their_tokens() {
     [ "$(cat "$work/body")" = '{"server_load":0}' ]
     call /get_load
     [ "$(jq -c 'map([.dp_rank, .num_reqs, .num_waiting_reqs, .num_tokens])' "$work/body")" = '[[0,0,0,0],[1,0,0,0]]' ]
-    generate_slowly '"prompt": ["One", "Two", "Three", "Four"]'
+    # Each worker has half of the prompts: one runs, the others wait. They take long enough to be seen on a busy machine.
+    generate_slowly "\"prompt\": $(jq -nc '[range(40) | "Prompt \(.)"]')"
     until_seen /load '.server_load == 1'
-    until_seen /get_load 'map(.num_reqs) == [2, 2]'
-    until_seen /get_load 'map(.num_waiting_reqs) == [1, 1]'
-    jq -e 'all(.num_tokens > 1800)' "$work/body"
+    until_seen /get_load 'all(.num_reqs > 1 and .num_waiting_reqs == .num_reqs - 1)'
+    jq -e 'all(.num_tokens > 900 * .num_reqs)' "$work/body"
     kill $slow_pid
     until_seen /load '.server_load == 0'
     until_seen /get_load 'map(.num_reqs + .num_waiting_reqs + .num_tokens) == [0, 0]'
