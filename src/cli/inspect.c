@@ -185,8 +185,8 @@ static void put_rank(um_printer *s, const um_arch *a, int32_t n) {
     static const um_dtype types[] = {UM_F32, UM_BF16, UM_Q8, UM_Q4};
     const um_arch own = um_arch_of_rank(a, n);
     const int64_t params = um_arch_rank_params(a, n);
-    um_printer_group(s, "memory_of_a_rank");
-    um_printer_int(s, "ranks", n, NULL);
+    um_printer_group(s, "rank");
+    um_printer_int(s, "of", n, NULL);
     for (size_t i = 0; i < UM_LEN(types); i++) {
         um_printer_group(s, um_dtype_name(types[i]));
         um_printer_bytes(s, "weights", (int64_t)um_weights_bytes(params, types[i]));

@@ -171,12 +171,12 @@ a_model_without_predictions_fails_its_requests() {
 the_memory_of_a_rank_is_printed() {
     "$UNMASK" inspect models/tiny-block --json > "$work/one"
     "$UNMASK" inspect models/tiny-block --tensor-parallel-size 2 --json > "$work/two"
-    jq -e '.memory_of_a_rank == null' "$work/one" > /dev/null
-    jq -e '.memory_of_a_rank.ranks == 2' "$work/two" > /dev/null
+    jq -e '.rank == null' "$work/one" > /dev/null
+    jq -e '.rank.of == 2' "$work/two" > /dev/null
     # A rank has half of the keys, and more than half of the weights, because it looks up the whole embedding.
-    jq -e '.memory_of_a_rank.float32.kv_per_token * 2 == .memory.float32.kv_per_token' "$work/two" > /dev/null
-    jq -e '.memory_of_a_rank.bfloat16.weights * 2 > .memory.bfloat16.weights' "$work/two" > /dev/null
-    jq -e '.memory_of_a_rank.bfloat16.weights < .memory.bfloat16.weights' "$work/two" > /dev/null
+    jq -e '.rank.float32.kv_per_token * 2 == .memory.float32.kv_per_token' "$work/two" > /dev/null
+    jq -e '.rank.bfloat16.weights * 2 > .memory.bfloat16.weights' "$work/two" > /dev/null
+    jq -e '.rank.bfloat16.weights < .memory.bfloat16.weights' "$work/two" > /dev/null
     try inspect models/tiny-block --tensor-parallel-size 3
     [ "$rc" != 0 ]
     grep -q 'numbers that work for this model: 1, 2, 6' "$work/err"
