@@ -98,6 +98,9 @@ TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 ISA_TESTS := golden/logits golden/reference engine/engine engine/kv engine/speculation \
              $(if $(SAN),,families/families golden/oracle engine/whole_invariance)
 CHECKED_ISA := $(if $(filter tests/engine/instruction_sets.sh,$(TEST_SCRIPTS)),$(patsubst %,$(BUILD)/tests/%_test,ops/ops_isa $(ISA_TESTS)))
+# tests/engine/ranks.sh repeats these tests with models in several ranks.
+RANKS_TESTS := engine/schedule:2 engine/adapters:2 $(if $(SAN),,engine/whole_invariance:4)
+CHECKED_RANKS := $(if $(filter tests/engine/ranks.sh,$(TEST_SCRIPTS)),$(foreach t,$(RANKS_TESTS),$(BUILD)/tests/$(firstword $(subst :, ,$t))_test))
 FAMILY_TEST := $(BUILD)/tests/families/families_test
 EXTENDING_TESTS := $(filter $(BUILD)/tests/extending/%,$(TEST_PROGRAMS))
 TOOL_TESTS := $(filter $(BUILD)/tests/tools/%,$(TEST_PROGRAMS))
@@ -154,7 +157,7 @@ $(SHARED): $(call objects,$(LIB_SRC))
 	$(Q)$(LINK) -shared -Wl,-soname,$(SONAME) -o $@ $^ $(LIBS)
 	$(Q)ln -sf $(notdir $@) $(BUILD)/$(SONAME) && ln -sf $(SONAME) $(BUILD)/libunmask.so
 
-$(sort $(TEST_PROGRAMS) $(VECTOR_TESTS) $(CHECKED_ISA)): %: %.o $(TEST_SUPPORT) $(CLI_PARTS) $(LIBRARY) | $(TEST_DATA)
+$(sort $(TEST_PROGRAMS) $(VECTOR_TESTS) $(CHECKED_ISA) $(CHECKED_RANKS)): %: %.o $(TEST_SUPPORT) $(CLI_PARTS) $(LIBRARY) | $(TEST_DATA)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(SERVER_LIBS) $(LIBS)
 
@@ -349,8 +352,9 @@ CHECKED_CUDA := $(if $(strip $(CUDA_SKIPPED)),,cuda-compile)
 
 check: ## install what is missing, build, run every test; SAN=..., TESTS='unit/*'
 	@tools/deps.sh test
-	@$(MAKE) all tests examples $(CHECKED_ISA) $(CHECKED_CUDA) $(CHECKED_ARM64)
-	@UM_CUDA_SKIPPED='$(strip $(CUDA_SKIPPED))' UM_ARM64_SKIPPED='$(ARM64_SKIPPED)' UM_ISA_TESTS='$(strip $(ISA_TESTS))' ARM64_CC=$(ARM64_CC) QEMU_ARM64=$(QEMU_ARM64) \
+	@$(MAKE) all tests examples $(CHECKED_ISA) $(CHECKED_RANKS) $(CHECKED_CUDA) $(CHECKED_ARM64)
+	@UM_CUDA_SKIPPED='$(strip $(CUDA_SKIPPED))' UM_ARM64_SKIPPED='$(ARM64_SKIPPED)' UM_ISA_TESTS='$(strip $(ISA_TESTS))' \
+	 UM_RANKS_TESTS='$(strip $(RANKS_TESTS))' ARM64_CC=$(ARM64_CC) QEMU_ARM64=$(QEMU_ARM64) \
 	 tests/run.sh $(BUILD) $(TEST_PROGRAMS) $(TEST_SCRIPTS)
 
 CUDA_TESTS := golden/recordings golden/oracle families/families engine/speculation engine/schedule engine/pressure engine/adapters engine/whole_invariance
