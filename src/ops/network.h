@@ -36,7 +36,7 @@ typedef struct um_rotary {
 /* What the layers of one kind have in common. */
 typedef struct um_layer_kind {
     int32_t n_heads, n_kv_heads, head_dim;
-    int32_t kv_copies; /* in a group of ranks: ranks that have the same KV head, if they are more than KV heads */
+    int32_t kv_copies; /* in a group: number of ranks that have the same KV head; 0 and 1: a rank has its own */
     int32_t rope_dim;  /* rotated dimensions of a head */
     int32_t rotary;    /* index of the rotary tables in um_network.rotary */
     int32_t kv;        /* index of the KV cache: layers of one have the same KV heads, head size and window */

@@ -11,9 +11,7 @@ typedef struct member {
     um_forward *forward;
     pthread_t thread;
     bool has_thread;
-    job_kind job; /* JOB_NONE: the thread waits. Protected by the lock of the group, like `state` and `err`. */
-    um_status state;
-    um_err err;
+    job_kind job; /* JOB_NONE: the thread waits. Protected by the lock of the group. */
 } member;
 
 struct um_forward {
@@ -50,11 +48,8 @@ static void *run_member(void *arg) {
         if (job == JOB_END) break;
         pthread_mutex_unlock(&f->lock);
         um_err err = {0};
-        const um_status s = run_job(m, job, &err);
-        if (s) um_ranks_break(at, err.msg); /* before the lock, which this function of the shared object doesn't need */
+        if (run_job(m, job, &err)) um_ranks_break(at, err.msg);
         pthread_mutex_lock(&f->lock);
-        m->state = s;
-        m->err = err;
         m->job = JOB_NONE;
         if (--f->n_busy == 0) pthread_cond_broadcast(&f->changed);
     }
@@ -74,7 +69,6 @@ static void start_job(um_forward *f, job_kind job) {
 /* Waits for all ranks. After a failure it waits at most as long as ranks wait for each other: the thread of a rank that
  * hangs is left alone. */
 static um_status wait_for_ranks(um_forward *f, um_err *err) {
-    um_status s = UM_OK;
     double since = 0;
     pthread_mutex_lock(&f->lock);
     while (f->n_busy) {
@@ -86,12 +80,8 @@ static um_status wait_for_ranks(um_forward *f, um_err *err) {
         if (since == 0) since = um_now();
         if (um_now() - since > um_ranks_timeout(f->shared)) break;
     }
-    if (!um_ranks_is_broken(f->shared, err))
-        for (int32_t r = 0; r < f->d->n && !s; r++)
-            if (f->member[r].state) s = um_fail(err, f->member[r].state, "rank %d: %.400s", r, f->member[r].err.msg);
-    if (um_ranks_is_broken(f->shared, err)) s = UM_EDEVICE;
     pthread_mutex_unlock(&f->lock);
-    return s;
+    return um_ranks_is_broken(f->shared, err) ? UM_EDEVICE : UM_OK;
 }
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
