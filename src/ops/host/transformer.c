@@ -59,7 +59,7 @@ struct um_forward {
     size_t workspace;      /* bytes of the arrays above */
     bool selects;          /* a span of this pass keeps sparse keys */
     const um_rank *rank;   /* the place in a group of ranks; NULL: none */
-    float *partial[2];     /* [T, H] partial results, which all ranks read; used in turns */
+    float *partial[2];     /* [partial_rows, H] partial results, which all ranks read; used in turns */
     int32_t kv_copies;     /* of the layer whose keys are being selected, see um_layer_kind */
     int32_t turn;          /* index of the next one in `partial` */
     float *head_rows;      /* [HEAD_ROWS, rows of this rank's head] products with its part of the vocabulary */
@@ -161,6 +161,12 @@ static void linear(um_forward *f, const um_linear *w, const um_batch *b, rows at
 /* The addresses that ranks publish. */
 enum { SHARED_PARTIAL, SHARED_PARTIAL_2, SHARED_LOGITS, SHARED_LOGITS_2, SHARED_BLEND };
 
+/* Returns the rows of `partial`. They hold a result for each token of a pass, and a score for each key of a request. */
+static int32_t partial_rows(const um_forward *f) {
+    const int64_t keys = (int64_t)(f->c.n_pages + f->c.n_scratch_pages) * f->c.page_size;
+    return (int32_t)UM_MAX((int64_t)f->c.max_tokens, UM_CEIL_DIV(keys, f->net->hidden));
+}
+
 /* Returns where a layer that is cut by columns writes its results: `own`, or memory that all ranks read. */
 static float *partial_of(const um_forward *f, float *own) { return f->rank ? f->partial[f->turn] : own; }
 
@@ -183,6 +189,7 @@ static void merge_scores(void *arg, float *score, int32_t n, bool per_head) {
     const int32_t copies = f->kv_copies, first = per_head ? r->index / UM_MAX(copies, 1) * copies : 0,
                   end = per_head ? first + copies : r->n;
     if (per_head && copies <= 1) return;
+    assert(n <= (int64_t)partial_rows(f) * f->net->hidden);
     memcpy(f->partial[f->turn], score, (size_t)n * sizeof *score);
     f->is_lost |= !um_ranks_meet(r);
     for (int32_t other = first; other < end; other++) {
@@ -612,10 +619,11 @@ static um_status new_shared(um_forward *f, float **out, int slot, int32_t rows, 
 /* Allocates the memory for results of this rank, and that which all ranks share. */
 static um_status new_rank_rows(um_forward *f, um_err *err) {
     const um_network *n = f->net;
+    const int32_t rows = partial_rows(f);
     um_status s = UM_OK;
     if (!n->rank) return UM_OK;
     for (int i = 0; i < 2 && !s; i++) {
-        s = new_rows(f, &f->partial[i], f->c.max_tokens, n->hidden, "partial results", err);
+        s = new_rows(f, &f->partial[i], rows, n->hidden, "partial results", err);
         if (!s) um_ranks_publish(n->rank, SHARED_PARTIAL + i, f->partial[i]);
         if (!s) s = new_shared(f, &f->logits[i], SHARED_LOGITS + i, HEAD_ROWS, n->vocab, "logits", err);
     }
