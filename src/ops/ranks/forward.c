@@ -1,5 +1,6 @@
 /* The passes of a group of ranks. Every rank has a thread, which runs the same pass as the threads of the others. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 
 #include "ops/ranks/group.h"
@@ -11,7 +12,7 @@ typedef struct member {
     um_forward *forward;
     pthread_t thread;
     bool has_thread;
-    job_kind job; /* JOB_NONE: the thread waits. Protected by the lock of the group. */
+    _Atomic job_kind job; /* JOB_NONE: the thread waits. Written with the lock of the group. */
 } member;
 
 struct um_forward {
@@ -20,7 +21,8 @@ struct um_forward {
     um_ranks *shared;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int32_t n_busy;
+    bool spins; /* threads look for work and results for a while before they sleep */
+    atomic_int n_busy;
     member member[UM_RANKS_MAX];
     const um_batch *batch;    /* of JOB_PASS */
     const um_pass_size *size; /* [n_sizes] of JOB_WARM */
@@ -37,31 +39,42 @@ static um_status run_job(member *m, job_kind job, um_err *err) {
     return s ? s : b->wait(m->forward, err);
 }
 
+/* A thread that sleeps needs some 50 us to wake up, which is much beside a pass of a GPU. */
+static const double SPIN_FOR_JOB = 1e-3, SPIN_FOR_RESULT = 10e-3;
+
+static job_kind next_job(member *m) {
+    um_forward *f = m->group;
+    const double until = um_now() + SPIN_FOR_JOB;
+    while (f->spins && atomic_load(&m->job) == JOB_NONE && um_now() < until) continue;
+    pthread_mutex_lock(&f->lock);
+    while (atomic_load(&m->job) == JOB_NONE) pthread_cond_wait(&f->changed, &f->lock);
+    pthread_mutex_unlock(&f->lock);
+    return atomic_load(&m->job);
+}
+
+static void end_job(member *m) {
+    um_forward *f = m->group;
+    pthread_mutex_lock(&f->lock);
+    atomic_store(&m->job, JOB_NONE);
+    if (atomic_fetch_sub(&f->n_busy, 1) == 1) pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+}
+
 static void *run_member(void *arg) {
     member *m = (member *)arg;
-    um_forward *f = m->group;
-    const um_rank *at = &f->networks.place[m - f->member];
-    pthread_mutex_lock(&f->lock);
-    for (;;) {
-        while (m->job == JOB_NONE) pthread_cond_wait(&f->changed, &f->lock);
-        const job_kind job = m->job;
-        if (job == JOB_END) break;
-        pthread_mutex_unlock(&f->lock);
+    const um_rank *at = &m->group->networks.place[m - m->group->member];
+    for (job_kind job; (job = next_job(m)) != JOB_END; end_job(m)) {
         um_err err = {0};
         if (run_job(m, job, &err)) um_ranks_break(at, err.msg);
-        pthread_mutex_lock(&f->lock);
-        m->job = JOB_NONE;
-        if (--f->n_busy == 0) pthread_cond_broadcast(&f->changed);
     }
-    pthread_mutex_unlock(&f->lock);
     return NULL;
 }
 
 static void start_job(um_forward *f, job_kind job) {
     pthread_mutex_lock(&f->lock);
     assert(!f->n_busy);
-    for (int32_t r = 0; r < f->d->n; r++) f->member[r].job = job;
-    f->n_busy = f->d->n;
+    atomic_store(&f->n_busy, f->d->n);
+    for (int32_t r = 0; r < f->d->n; r++) atomic_store(&f->member[r].job, job);
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
 }
@@ -70,8 +83,10 @@ static void start_job(um_forward *f, job_kind job) {
  * hangs is left alone. */
 static um_status wait_for_ranks(um_forward *f, um_err *err) {
     double since = 0;
+    const double until = um_now() + SPIN_FOR_RESULT;
+    while (f->spins && atomic_load(&f->n_busy) && um_now() < until) continue;
     pthread_mutex_lock(&f->lock);
-    while (f->n_busy) {
+    while (atomic_load(&f->n_busy)) {
         struct timespec t;
         clock_gettime(CLOCK_MONOTONIC, &t);
         t.tv_sec += 1;
@@ -108,6 +123,7 @@ um_status um_group_forward_new(um_forward **out, um_device *d, const um_network 
     um_status s = UM_OK;
     f->d = d;
     f->shared = um_ranks_new(d->n, d->timeout);
+    f->spins = !d->shares && um_cpu_count() > 2 * d->n;
     um_group_networks_make(&f->networks, n, d->n, f->shared);
     init_locks(f);
     for (int32_t r = 0; r < d->n; r++) f->member[r].group = f;
@@ -125,8 +141,8 @@ um_status um_group_forward_new(um_forward **out, um_device *d, const um_network 
 /* Ends the threads. Returns false when one hangs; it then still uses f. */
 static bool end_threads(um_forward *f) {
     pthread_mutex_lock(&f->lock);
-    const bool hangs = f->n_busy > 0;
-    for (int32_t r = 0; r < f->d->n && !hangs; r++) f->member[r].job = JOB_END;
+    const bool hangs = atomic_load(&f->n_busy) > 0;
+    for (int32_t r = 0; r < f->d->n && !hangs; r++) atomic_store(&f->member[r].job, JOB_END);
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
     for (int32_t r = 0; r < f->d->n && !hangs; r++)
