@@ -49,9 +49,20 @@ static const um_option rows[] = {
      "print no progress to standard error"},
 };
 
-static const char *const engine_rows[] = {
-    "device",         "dtype",           "quantization", "deterministic",          "threads",       "pin",
-    "kv_cache_dtype", "kv_cache_layout", "page_size",    "max_num_batched_tokens", "enforce_eager", NULL};
+static const char *const engine_rows[] = {"device",
+                                          "dtype",
+                                          "quantization",
+                                          "deterministic",
+                                          "threads",
+                                          "pin",
+                                          "kv_cache_dtype",
+                                          "kv_cache_layout",
+                                          "page_size",
+                                          "max_num_batched_tokens",
+                                          "enforce_eager",
+                                          "tensor_parallel_size",
+                                          "distributed_timeout_seconds",
+                                          NULL};
 
 typedef struct bench {
     options opt;

@@ -55,6 +55,20 @@ static void group_info(const um_device *d, um_device_info *out) {
     snprintf(out->name, sizeof out->name, "%d x %s", d->n, name);
 }
 
+/* The ranks read and compute at the same time, so their rates are added. */
+static um_status group_limits(um_device *d, um_device_limits *out, um_err *err) {
+    um_status s = UM_OK;
+    *out = (um_device_limits){0};
+    for (int32_t r = 0; r < d->n && !s; r++) {
+        um_device_limits one;
+        s = d->inner->limits(d->member[r], &one, err);
+        if (s) break;
+        out->read_bytes += one.read_bytes;
+        out->operations += one.operations;
+    }
+    return s;
+}
+
 /* ---- Weights ----------------------------------------------------------------------------------------------------- */
 
 /* Returns whether member r of w is the same matrix as that of rank 0. */
@@ -193,6 +207,7 @@ void um_ranks_backend_new(um_backend **out, const um_backend *inner, int32_t n, 
                            .open = group_open,
                            .close = group_close,
                            .info = group_info,
+                           .limits = inner->limits && !um_backend_is_host(inner) ? group_limits : NULL,
                            .weight = group_weight,
                            .weight_free = group_weight_free,
                            .weight_bytes = group_weight_bytes,
