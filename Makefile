@@ -357,7 +357,7 @@ check: ## install what is missing, build, run every test; SAN=..., TESTS='unit/*
 	 UM_RANKS_TESTS='$(strip $(RANKS_TESTS))' ARM64_CC=$(ARM64_CC) QEMU_ARM64=$(QEMU_ARM64) \
 	 tests/run.sh $(BUILD) $(TEST_PROGRAMS) $(TEST_SCRIPTS)
 
-CUDA_TESTS := golden/recordings golden/oracle families/families engine/speculation engine/schedule engine/pressure engine/adapters engine/whole_invariance
+CUDA_TESTS := golden/recordings golden/ranks golden/oracle families/families engine/speculation engine/schedule engine/pressure engine/adapters engine/whole_invariance
 
 # Where nvcc is missing, the bundle that another machine has built is used as it is.
 check-cuda: ## compare all operations with the reference and run the tests of the engine, on an NVIDIA GPU

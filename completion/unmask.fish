@@ -185,6 +185,8 @@ complete -c unmask -n '__unmask_is "bench engine"' -l kv-cache-layout -x -a 'uni
 complete -c unmask -n '__unmask_is "bench engine"' -l page-size -x -d 'tokens per KV page'
 complete -c unmask -n '__unmask_is "bench engine"' -l max-num-batched-tokens -x -d 'largest number of tokens in one step'
 complete -c unmask -n '__unmask_is "bench engine"' -l enforce-eager -d 'run every pass on a GPU kernel by kernel, without CUDA graphs'
+complete -c unmask -n '__unmask_is "bench engine"' -l tensor-parallel-size -x -d 'devices that compute each engine'\''s passes together: each has a part of the heads, of the feed-forward layers and of the vocabulary'
+complete -c unmask -n '__unmask_is "bench engine"' -l distributed-timeout-seconds -x -d 'how long the devices of --tensor-parallel-size wait for each other before the engine fails'
 complete -c unmask -n '__unmask_is "bench ops"' -l shape -x -d 'shapes to measure: llada-8b, sdar-8b, sdar-1.7b, llada2-mini, dream-7b, llada-moe'
 complete -c unmask -n '__unmask_is "bench ops"' -l operation -x -d 'operations to measure: linear, linear_gate, gate, norm, rope_kv, attention, moe, head'
 complete -c unmask -n '__unmask_is "bench ops"' -l type -x -d 'types of the matrices: float32, bfloat16, q8, q4'

@@ -403,6 +403,8 @@ _unmask_specs() {
         '--page-size=[tokens per KV page]:N: '
         '--max-num-batched-tokens=[largest number of tokens in one step]:N: '
         '--enforce-eager[run every pass on a GPU kernel by kernel, without CUDA graphs]'
+        '--tensor-parallel-size=[devices that compute each engine'\''s passes together\: each has a part of the heads, of the feed-forward layers and of the vocabulary]:N: '
+        '--distributed-timeout-seconds=[how long the devices of --tensor-parallel-size wait for each other before the engine fails]:SECONDS: '
         '*:text: '
         ) ;;
     'bench ops')

@@ -18,6 +18,17 @@ int32_t test_ranks(void) {
     return ranks ? atoi(ranks) : 1;
 }
 
+bool test_has_room(const char *device, int32_t ranks) {
+    const um_backend *b;
+    um_err err = {0};
+    int32_t number, there;
+    if (um_backend_find(&b, &number, device, &err)) fail_msg("%s", err.msg);
+    if (um_backend_is_host(b)) return true;
+    if (b->count(b, &there, &err)) fail_msg("%s", err.msg);
+    if (there < ranks) print_message("# %s has %d devices: nothing runs in %d ranks\n", device, there, ranks);
+    return there >= ranks;
+}
+
 void test_config(um_config *c, const char *name, char *path, size_t path_size) {
     snprintf(path, path_size, strchr(name, '/') ? "build/data/%s" : "build/data/golden/models/%s", name);
     um_config_init(c);

@@ -20,6 +20,8 @@ const char *test_device(const char *otherwise);
 
 /* Returns the ranks that compute the models of test_config: UM_TEST_RANKS, or 1. */
 int32_t test_ranks(void);
+/* Returns whether there are devices for so many ranks; says so when there are not. */
+bool test_has_room(const char *device, int32_t ranks);
 
 /* Fills a configuration for build/data/golden/models/<name>, or build/data/<name> when it contains a '/', in fp32, on
  * test_device("cpu"). It points to `path`, which receives the folder. */

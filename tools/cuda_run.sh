@@ -1,21 +1,25 @@
 #!/bin/bash
-# Runs the tests of a bundle (make cuda-bundle) on an NVIDIA GPU: run.sh [--host] [--time] [--sanitize]
+# Runs the tests of a bundle (make cuda-bundle) on an NVIDIA GPU: run.sh [--host] [--time] [--sanitize] [--ranks N]
 #
 # First the parity program compares all operations with the reference. Then the tests in the file `list` run on the device.
 # The last line is "N of N programs passed". --time also measures the operations. --host needs no GPU: it runs the tests
 # on the CPU and lists the cases of the parity program. --sanitize runs the cases of small shapes under the tools of
 # compute-sanitizer instead, one after the other. UM_TEST_DEVICE=cuda:1 chooses another device for the tests.
+# --ranks lets N GPUs compute each model together in the tests of the engine.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-host= time= sanitize=
-for arg in "$@"; do
-    case $arg in
+host= time= sanitize= ranks=1
+while [ $# -gt 0 ]; do
+    case $1 in
     --host) host=1 ;;
     --time) time=--time ;;
     --sanitize) sanitize=1 ;;
-    *) echo "usage: run.sh [--host] [--time] [--sanitize]" >&2 && exit 2 ;;
+    --ranks) ranks=${2:?--ranks needs a number} && shift ;;
+    *) echo "usage: run.sh [--host] [--time] [--sanitize] [--ranks N]" >&2 && exit 2 ;;
     esac
+    shift
 done
+export UM_TEST_RANKS=$ranks
 passed=0 all=0
 
 # step NAME COMMAND...: counts a program, and prints its time.
@@ -89,6 +93,7 @@ else
     step parity bin/check $time
 fi
 while read -r test; do step "$test" "bin/${test}_test"; done < list
-step answer bin/unmask run --model build/data/golden/models/sdar --device "$UM_TEST_DEVICE" --max-tokens 12 t5 t6 t7
-echo "$passed of $all programs passed on $UM_TEST_DEVICE"
+step answer bin/unmask run --model build/data/golden/models/sdar --device "$UM_TEST_DEVICE" \
+    --tensor-parallel-size "$ranks" --max-tokens 12 t5 t6 t7
+echo "$passed of $all programs passed on $UM_TEST_DEVICE in $ranks ranks"
 [ "$passed" = "$all" ]

@@ -6,6 +6,7 @@
  * a row has two levels: each thread adds its elements in ascending order; a tree adds the sums of the threads. */
 #include "cuda/fp8.cuh"
 #include "cuda/mma.cuh"
+#include "cuda/ranks.cuh"
 
 enum { CHUNK = 8, WARP = 32, WARPS_MAX = 32, FLAT_THREADS = 256 };
 enum { NORM_BLOCKS_MAX = 396 }; /* as many as an H200 runs at a time for rows of 4096 elements */
@@ -243,11 +244,25 @@ static __device__ __forceinline__ void store_coded(const float v[CHUNK], bool ha
     if (threadIdx.x == 0) *scale = by;
 }
 
+/* Loads a thread's chunk of a row of x. In a group, the results of all ranks are added to it first. */
+template <bool GROUP>
+static __device__ __forceinline__ void load_row(float *x, const um_cu_partials &more, size_t at, float v[CHUNK]) {
+    load<CHUNK>(x + at, v);
+    if constexpr (GROUP) {
+        float sum[CHUNK] = {};
+        um_cu_add_parts(more, at, sum);
+#pragma unroll
+        for (int j = 0; j < CHUNK; j++) v[j] += sum[j];
+        store<CHUNK>(x + at, v);
+    }
+}
+
 /* The same without bias, for rows of at most 1024 chunks: a thread has one chunk of each row of its block. While a row
- * is computed, the block's next row arrives. */
-template <typename E>
-static __global__ void __launch_bounds__(1024) norm_rows_kernel(const float *x, const float *w, float eps, int32_t n,
-                                                                int32_t H, E *y, float *y32, um_cu_coded coded) {
+ * is computed, the block's next row arrives. GROUP: `more` is added to x. */
+template <typename E, bool GROUP>
+static __global__ void __launch_bounds__(1024)
+    norm_rows_kernel(float *x, const um_cu_partials more, const float *w, float eps, int32_t n, int32_t H, E *y,
+                     float *y32, um_cu_coded coded) {
     __shared__ float most[WARPS_MAX];
     const int32_t first = threadIdx.x * CHUNK;
     const bool has_chunk = first < H;
@@ -255,10 +270,12 @@ static __global__ void __launch_bounds__(1024) norm_rows_kernel(const float *x, 
     um_cu_let_next_start();
     if (has_chunk) load<CHUNK>(w + first, scale);
     um_cu_wait_for_previous();
-    if (has_chunk) load<CHUNK>(x + (size_t)blockIdx.x * H + first, mine);
+    if constexpr (GROUP) um_cu_await_parts(more);
+    if (has_chunk) load_row<GROUP>(x, more, (size_t)blockIdx.x * H + first, mine);
     for (int32_t t = blockIdx.x; t < n; t += gridDim.x) {
         float square = 0;
-        if (has_chunk && t + (int32_t)gridDim.x < n) load<CHUNK>(x + (size_t)(t + gridDim.x) * H + first, next);
+        if (has_chunk && t + (int32_t)gridDim.x < n)
+            load_row<GROUP>(x, more, (size_t)(t + gridDim.x) * H + first, next);
 #pragma unroll
         for (int j = 0; j < CHUNK; j++) square += mine[j] * mine[j];
         const float r = 1 / sqrtf(block_sum(square) / (float)H + eps);
@@ -276,23 +293,37 @@ static bool suits_rows(const float *bias, int32_t H) {
 }
 
 template <typename E>
-static void norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, E *y, float *y32,
-                 const um_cu_coded &coded, cudaStream_t s) {
+static void norm(float *x, const um_cu_partials *more, const float *w, const float *bias, float eps, int32_t n,
+                 int32_t H, E *y, float *y32, const um_cu_coded &coded, cudaStream_t s) {
     const unsigned threads = row_threads(H), blocks = (unsigned)UM_MIN(n, NORM_BLOCKS_MAX);
-    if (suits_rows(bias, H))
-        um_cu_start(norm_rows_kernel<E>, dim3(blocks), dim3(threads), 0, s, x, w, eps, n, H, y, y32, coded);
+    const um_cu_partials none = {};
+    if (suits_rows(bias, H) && more)
+        um_cu_start(norm_rows_kernel<E, true>, dim3(blocks), dim3(threads), 0, s, x, *more, w, eps, n, H, y, y32,
+                    coded);
+    else if (suits_rows(bias, H))
+        um_cu_start(norm_rows_kernel<E, false>, dim3(blocks), dim3(threads), 0, s, x, none, w, eps, n, H, y, y32,
+                    coded);
     else if (chunk_of(H) == CHUNK)
         um_cu_start(norm_kernel<E, CHUNK>, dim3((unsigned)n), dim3(threads), 0, s, x, w, bias, eps, H, y, y32);
     else um_cu_start(norm_kernel<E, 1>, dim3((unsigned)n), dim3(threads), 0, s, x, w, bias, eps, H, y, y32);
 }
 
-void um_cu_norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, um_dtype type,
-                void *y, float *y32, const um_cu_coded *coded, cudaStream_t s) {
+void um_cu_sum_norm(float *x, const um_cu_partials *more, const float *w, const float *bias, float eps, int32_t n,
+                    int32_t H, um_dtype type, void *y, float *y32, const um_cu_coded *coded, cudaStream_t s) {
     if (n == 0) return;
     const um_cu_coded none = {}, codes = coded ? *coded : none;
-    if (type == UM_BF16) norm(x, w, bias, eps, n, H, (um_bf16 *)y, y32, codes, s);
-    else norm(x, w, bias, eps, n, H, (float *)y, y32, none, s);
+    if (more && !suits_rows(bias, H)) {
+        um_cu_sum(more, (size_t)n * (size_t)H, true, x, s);
+        more = NULL;
+    }
+    if (type == UM_BF16) norm(x, more, w, bias, eps, n, H, (um_bf16 *)y, y32, codes, s);
+    else norm(x, more, w, bias, eps, n, H, (float *)y, y32, none, s);
     if (coded && !suits_rows(bias, H)) um_cu_quantize((const um_bf16 *)y, n, H, coded, s);
+}
+
+void um_cu_norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, um_dtype type,
+                void *y, float *y32, const um_cu_coded *coded, cudaStream_t s) {
+    um_cu_sum_norm((float *)x, NULL, w, bias, eps, n, H, type, y, y32, coded, s); /* x is not written */
 }
 
 /* ---- Rounding to e4m3 -------------------------------------------------------------------------------------------- */

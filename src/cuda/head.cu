@@ -68,8 +68,9 @@ static um_cu_rows mixed_rows(const um_cu_head *a, int32_t first, int32_t n) {
 struct reduce_args {
     const float *logits; /* [rows of the group, UM_CU_VOCAB_TILE] */
     int32_t first_row;   /* of the group */
-    int32_t tile, n;     /* first id of the tile; its number of ids */
-    int32_t vocab, n_subtiles;
+    int32_t tile, end;   /* first id of the tile; end of the ids of this rank */
+    int32_t subtile;     /* number of the tile's first subtile */
+    int32_t n_subtiles;  /* of all ranks */
     float scale, cap;
     um_cu_partial *partial; /* [rows, n_subtiles] */
 };
@@ -103,7 +104,7 @@ static __global__ void __launch_bounds__(REDUCE_THREADS) reduce_subtile(const um
     const int32_t offset = blockIdx.x * SUBTILE, first = a.tile + offset;
     const float *from = a.logits + (size_t)blockIdx.y * UM_CU_VOCAB_TILE + offset;
     um_cu_ranked best = {-INFINITY, -1}, second = best;
-    load_logits(b, r, from, a.scale, a.cap, first, a.vocab, z);
+    load_logits(b, r, from, a.scale, a.cap, first, a.end, z);
     for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS)
         if (z[i] > -INFINITY) best = first_of(best, {z[i], first + i});
     best = block_first(best);
@@ -141,7 +142,7 @@ static __global__ void __launch_bounds__(REDUCE_THREADS) reduce_subtile(const um
         if (r.id >= first && r.id < first + SUBTILE) p.id_z = z[r.id - first];
         if (r.want & UM_WANT_SAMPLE && r.how.temperature > 0) find_draw(&p, r, z, first);
     }
-    if (threadIdx.x == 0) a.partial[(size_t)row * a.n_subtiles + first / SUBTILE] = p;
+    if (threadIdx.x == 0) a.partial[(size_t)row * a.n_subtiles + a.subtile + blockIdx.x] = p;
 }
 
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */
@@ -215,12 +216,13 @@ static size_t logits_bytes(int32_t n_rows, int32_t vocab) {
     return UM_MAX(tiles, whole) * sizeof(float);
 }
 
+/* Each rank of a group may have an incomplete subtile. */
 static size_t partial_bytes(int32_t n_rows, int32_t vocab) {
-    return um_mul(um_mul((size_t)n_rows, (size_t)subtiles_of(vocab)), sizeof(um_cu_partial));
+    return um_mul(um_mul((size_t)n_rows, (size_t)(subtiles_of(vocab) + UM_RANKS_MAX)), sizeof(um_cu_partial));
 }
 
-static parts parts_of(const um_cu_head *a, int32_t n_rows) {
-    char *p = (char *)a->scratch, *partial = p + logits_bytes(n_rows, a->vocab);
+static parts parts_of(const um_cu_head *a, void *scratch, int32_t n_rows) {
+    char *p = (char *)scratch, *partial = p + logits_bytes(n_rows, a->vocab);
     float *factor = (float *)(partial + partial_bytes(n_rows, a->vocab));
     return {(float *)p, (um_cu_partial *)partial, factor, factor + n_rows};
 }
@@ -235,27 +237,55 @@ static um_cu_matrix tile_of(const um_cu_matrix *w, int32_t first, int32_t n) {
             w->scale ? w->scale + first : NULL};
 }
 
-um_status um_cu_head_prepare(const um_cu_matrix *w, int32_t vocab, int32_t n_rows, um_cu_products *p, um_err *err) {
+um_status um_cu_head_prepare(const um_cu_matrix *w, int32_t n, int32_t n_rows, um_cu_products *p, um_err *err) {
     um_status s = UM_OK;
-    for (int32_t first = 0; first < vocab && !s; first += UM_CU_VOCAB_TILE) {
-        const um_cu_matrix tile = tile_of(w, first, UM_MIN(UM_CU_VOCAB_TILE, vocab - first));
+    for (int32_t first = 0; first < n && !s; first += UM_CU_VOCAB_TILE) {
+        const um_cu_matrix tile = tile_of(w, first, UM_MIN(UM_CU_VOCAB_TILE, n - first));
         s = um_cu_products_prepare(p, &tile, UM_MIN(n_rows, UM_CU_HEAD_ROWS), UM_F32, false, err);
     }
     return s;
 }
 
+/* Sets the number of the first subtile of each rank, and behind the last one that of all. */
+static void number_subtiles(const um_cu_head *a, int32_t out[UM_RANKS_MAX + 1]) {
+    out[0] = 0;
+    for (int32_t r = 0; r < a->at.n; r++) out[r + 1] = out[r] + subtiles_of(a->first[r + 1] - a->first[r]);
+}
+
+/* Brings the partial answers of all ranks to rank 0. */
+static void gather_partials(const um_cu_head *a, const int32_t *subtile, int32_t n_rows, cudaStream_t s) {
+    constexpr int32_t WORDS = sizeof(um_cu_partial) / sizeof(uint32_t);
+    um_cu_gather g = {a->at, {}, {}, n_rows, (size_t)subtile[a->at.n] * WORDS};
+    for (int32_t r = 0; r < a->at.n; r++) {
+        g.base[r] = (uint32_t *)parts_of(a, a->rank_scratch[r], n_rows).partial;
+        g.first[r + 1] = subtile[r + 1] * WORDS;
+    }
+    um_cu_gather_rows(&g, s);
+}
+
 um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, cudaStream_t s) {
-    const int32_t n_rows = b->capacity.n_rows, n_subtiles = subtiles_of(a->vocab);
-    const parts m = parts_of(a, n_rows);
+    const int32_t n_rows = b->capacity.n_rows, own = a->at.index, start = a->first[own], end = a->first[own + 1];
+    const parts m = parts_of(a, a->scratch, n_rows);
+    int32_t subtile[UM_RANKS_MAX + 1];
+    number_subtiles(a, subtile);
+    const int32_t n_subtiles = subtile[a->at.n];
     start_mix(b, a, -1, 0, s);
-    for (int32_t first = 0; first < a->vocab; first += UM_CU_VOCAB_TILE)
+    for (int32_t first = start; first < end; first += UM_CU_VOCAB_TILE)
         for (int32_t row = 0; row < n_rows; row += UM_CU_HEAD_ROWS) {
-            const int32_t n = UM_MIN(UM_CU_VOCAB_TILE, a->vocab - first), rows = UM_MIN(UM_CU_HEAD_ROWS, n_rows - row);
-            const um_cu_matrix tile = tile_of(a->w, first, n);
+            const int32_t n = UM_MIN(UM_CU_VOCAB_TILE, end - first), rows = UM_MIN(UM_CU_HEAD_ROWS, n_rows - row);
+            const um_cu_matrix tile = tile_of(a->w, first - start, n);
             um_status st =
                 um_cu_linear(p, &tile, mixed_rows(a, row, rows), false, UM_F32, m.logits, UM_CU_VOCAB_TILE, s);
             if (st) return st;
-            const reduce_args r = {m.logits, row, first, n, a->vocab, n_subtiles, a->scale, a->cap, m.partial};
+            const reduce_args r = {.logits = m.logits,
+                                   .first_row = row,
+                                   .tile = first,
+                                   .end = end,
+                                   .subtile = subtile[own] + (first - start) / SUBTILE,
+                                   .n_subtiles = n_subtiles,
+                                   .scale = a->scale,
+                                   .cap = a->cap,
+                                   .partial = m.partial};
             const dim3 grid((unsigned)UM_CEIL_DIV(n, SUBTILE), (unsigned)rows);
             um_cu_start(reduce_subtile, grid, dim3(REDUCE_THREADS), 0, s, *b, r);
             if (!a->blend) continue;
@@ -264,6 +294,8 @@ um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_pro
             um_cu_blend_add(b, &blend, s);
             if (a->mark) a->mark(a->mark_arg, "blend");
         }
+    if (a->at.n > 1) gather_partials(a, subtile, n_rows, s);
+    if (own > 0) return UM_OK;
     um_cu_start(merge_rows, dim3((unsigned)UM_CEIL_DIV(n_rows, MERGE_WARPS)), dim3(MERGE_WARPS * WARP_SIZE), 0, s, *b,
                 m.partial, n_subtiles, m.total, a->answer);
     if (a->blend) um_cu_blend_end(b, a, m.total, s);
@@ -286,18 +318,32 @@ static __global__ void __launch_bounds__(REDUCE_THREADS)
     for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS) at[i] = z[i];
 }
 
+/* Brings the logits of all ranks to rank 0. */
+static void gather_logits(const um_cu_head *a, int32_t rows, int32_t stride, int32_t n_rows, cudaStream_t s) {
+    um_cu_gather g = {a->at, {}, {}, rows, (size_t)stride};
+    for (int32_t r = 0; r < a->at.n; r++) g.base[r] = (uint32_t *)parts_of(a, a->rank_scratch[r], n_rows).logits;
+    memcpy(g.first, a->first, sizeof g.first);
+    um_cu_gather_rows(&g, s);
+}
+
 um_status um_cu_head_answer_whole(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, int32_t n_whole,
                                   cudaStream_t s) {
-    const parts m = parts_of(a, b->capacity.n_rows);
+    const parts m = parts_of(a, a->scratch, b->capacity.n_rows);
     const int32_t n_subtiles = subtiles_of(a->vocab), stride = n_subtiles * SUBTILE;
+    const int32_t own = a->at.index, start = a->first[own], end = a->first[own + 1];
     for (int32_t whole = 0; whole < n_whole; whole += UM_CU_WHOLE_ROWS) {
         const int32_t rows = UM_MIN(UM_CU_WHOLE_ROWS, n_whole - whole);
         start_mix(b, a, whole, rows, s);
-        for (int32_t first = 0; first < a->vocab; first += UM_CU_VOCAB_TILE) {
-            const um_cu_matrix tile = tile_of(a->w, first, UM_MIN(UM_CU_VOCAB_TILE, a->vocab - first));
+        for (int32_t first = start; first < end; first += UM_CU_VOCAB_TILE) {
+            const um_cu_matrix tile = tile_of(a->w, first - start, UM_MIN(UM_CU_VOCAB_TILE, end - first));
             um_status st = um_cu_linear(p, &tile, mixed_rows(a, 0, rows), false, UM_F32, m.logits + first, stride, s);
             if (st) return st;
         }
+        if (a->at.n > 1) {
+            gather_logits(a, rows, stride, b->capacity.n_rows, s);
+            um_cu_barrier(&a->at, s); /* rank 0 has read the logits when the others write the next ones */
+        }
+        if (own > 0) continue;
         const dim3 grid((unsigned)n_subtiles, (unsigned)rows);
         edit_whole<<<grid, REDUCE_THREADS, 0, s>>>(*b, m.logits, stride, a->vocab, a->scale, a->cap, whole);
         um_cu_answer_whole_rows(b, m.logits, stride, whole, rows, a->answer, a->top, s);

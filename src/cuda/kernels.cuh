@@ -20,6 +20,7 @@
 #include "cuda/kv_layout.h"
 #include "ops/message.h"
 #include "ops/ops.h"
+#include "ops/ranks.h"
 
 typedef __nv_bfloat16 um_bf16;
 
@@ -77,6 +78,52 @@ void um_cu_quantize(const um_bf16 *x, int32_t T, int32_t n, const um_cu_coded *o
 void um_cu_quantize_weights(const void *w, um_dtype type, int32_t rows, int32_t in, const um_cu_coded *out,
                             cudaStream_t s);
 
+/* ---- Groups of ranks (ranks.cu) ---- */
+enum { UM_CU_MEET_BLOCKS = 512 }; /* most blocks of a grid that meets the grids of other ranks */
+/* Where the blocks of a kernel meet those of the same kernel on the other ranks. All ranks must start the same kernels
+ * that meet, in the same order. */
+typedef struct um_cu_meeting {
+    int32_t index, n; /* this rank, number of ranks */
+    uint32_t *count;  /* [UM_CU_MEET_BLOCKS] on this device: meetings of each block */
+    /* [n][UM_CU_MEET_BLOCKS] on the device of each rank: the last meeting to which the block of a rank has come */
+    uint32_t *flag[UM_RANKS_MAX];
+    const volatile int32_t *stop; /* in host memory: 1 when nobody shall wait any more, because a rank has failed */
+} um_cu_meeting;
+/* Results of all ranks for the same tokens, which are added in the order of the ranks. */
+typedef struct um_cu_partials {
+    um_cu_meeting at;
+    const void *part[UM_RANKS_MAX]; /* on the device of each rank, which the others can read; aligned to 16 bytes */
+    um_dtype type;                  /* UM_F32 or UM_BF16 */
+    /* Small results are pushed: each rank writes its part to the inboxes of the others. inbox: on the device of each
+     * rank, [n] parts of UM_CU_PUSH_BYTES, by the rank that sends them. All bytes are UM_CU_NOT_THERE before and after
+     * a kernel that adds the parts. Two inboxes are used in turns. */
+    bool pushes;
+    char *inbox[UM_RANKS_MAX];
+} um_cu_partials;
+static const size_t UM_CU_PUSH_BYTES = (size_t)1 << 20; /* largest part that is pushed */
+#define UM_CU_NOT_THERE 0xff
+/* Returns whether parts of n elements are pushed. */
+static inline bool um_cu_pushes(size_t n, um_dtype type) {
+    return n % 8 == 0 && n * um_dtype_size(type) <= UM_CU_PUSH_BYTES;
+}
+/* y[i] = the sum of the parts, or y[i] += that, for n elements of fp32. */
+void um_cu_sum(const um_cu_partials *p, size_t n, bool add, float *y, cudaStream_t s);
+/* y[i] = the sum of the parts of the ranks [first, end), or the largest of them, for n elements of fp32. */
+void um_cu_merge(const um_cu_partials *p, int32_t first, int32_t end, bool largest, size_t n, float *y, cudaStream_t s);
+/* Copies elements that other ranks have to rank 0, for rows of 4-byte words at the same places on all ranks: row r of
+ * a rank starts at word r * stride of its base, and rank i has the words [first[i], first[i + 1]) of each row. Returns
+ * when the copies are queued; the other ranks only meet. */
+typedef struct um_cu_gather {
+    um_cu_meeting at;
+    uint32_t *base[UM_RANKS_MAX];
+    int32_t first[UM_RANKS_MAX + 1];
+    int32_t rows;
+    size_t stride;
+} um_cu_gather;
+void um_cu_gather_rows(const um_cu_gather *g, cudaStream_t s);
+/* Waits until all kernels before have ended on all ranks. */
+void um_cu_barrier(const um_cu_meeting *at, cudaStream_t s);
+
 /* ---- Embedding, norms, gate (elementwise.cu) ---- */
 /* x[t] = scale * W[id[t]], or scale times the blend of a token with a um_message_soft (um_soft of ops/batch.h has the
  * formula; sums in fp32 in the order of the list). x fp32 [T, H]. */
@@ -86,6 +133,10 @@ void um_cu_embed(const um_cu_batch *b, const um_cu_matrix *w, float scale, float
  * not NULL, receives y as um_cu_quantize would round it; type is then UM_BF16. */
 void um_cu_norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, um_dtype type,
                 void *y, float *y32, const um_cu_coded *coded, cudaStream_t s);
+/* x[t] += the sum of the parts [n, H] of all ranks, and then um_cu_norm of x, in one kernel where H allows it. `more`
+ * may be NULL: x does not change. */
+void um_cu_sum_norm(float *x, const um_cu_partials *more, const float *w, const float *bias, float eps, int32_t n,
+                    int32_t H, um_dtype type, void *y, float *y32, const um_cu_coded *coded, cudaStream_t s);
 /* x[t] = (x[t] + norm(y[t])) * scale for all tokens: root mean square norm with the weight w [H]. y and x fp32 [T, H].
  * scale: device values, of tokens in the first mode and of those of a canvas; NULL: 1. */
 void um_cu_norm_add(const um_cu_batch *b, const float *y, const float *w, float eps, int32_t H,
@@ -214,9 +265,11 @@ void um_cu_attend(const um_cu_batch *b, const um_cu_attention *a, const um_cu_kv
 /* Scratch of um_cu_select for spans with at most max_keys keys outside of a block. */
 size_t um_cu_select_scratch(int32_t n_kv_heads, int32_t n_heads, int32_t head_dim, int32_t max_keys);
 /* Executes the selections of all spans that have one (um_kv_select of ops/batch.h), one after another; runs outside of
- * graphs. host: the spans [n_spans] and the selections in host memory, for the sizes of the grids. */
+ * graphs. host: the spans [n_spans] and the selections in host memory, for the sizes of the grids. In a group of ranks,
+ * the scores of all ranks' heads are merged through `scores`, fp32 [keys of a selection]; kv_copies ranks have the same
+ * KV head. NULL: without a group. */
 void um_cu_select(const um_cu_batch *b, const char *host_message, const um_cu_attention *a, const um_cu_kv *kv,
-                  void *scratch, cudaStream_t s);
+                  const um_cu_partials *scores, int32_t kv_copies, void *scratch, cudaStream_t s);
 
 /* ---- Mixture of experts (moe.cu, route.cu) ---- */
 #define UM_CU_EXPERTS_MAX 4096
@@ -252,7 +305,7 @@ void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s);
 #define UM_CU_HEAD_ROWS  1024  /* rows whose logits of these ids exist at a time */
 #define UM_CU_WHOLE_ROWS 16    /* rows whose logits exist as a whole at a time */
 typedef struct um_cu_head {
-    const um_cu_matrix *w;       /* [V, H] */
+    const um_cu_matrix *w;       /* [V, H], or the rows of this rank's ids */
     const float *hidden, *saved; /* fp32 [T, H], [n_saved, H] after the final norm */
     int32_t hidden_size, vocab;  /* ids are below vocab; w may have more rows */
     float scale;
@@ -263,17 +316,22 @@ typedef struct um_cu_head {
     void *mixed;       /* [n_rows, H] of w->type, or UM_BF16 for UM_F8: scratch */
     um_cu_coded coded; /* [n_rows, H]: scratch for UM_F8 */
     void *scratch;     /* um_cu_head_scratch bytes */
+    /* The ranks of a group divide the ids: rank r has [first[r], first[r + 1]), and first[at.n] is vocab. Rank 0
+     * answers; it reads the scratch of the others. Without a group at.n is 1. */
+    um_cu_meeting at;
+    int32_t first[UM_RANKS_MAX + 1];
+    void *rank_scratch[UM_RANKS_MAX];
     /* Called behind the kernels of a part of the head, "head" or "blend"; NULL: nothing is. */
     void (*mark)(void *arg, const char *part);
     void *mark_arg;
     um_answer *answer; /* [n_rows] in pinned host memory mapped into the device; `top` is not written */
     um_top *top;       /* entries of all rows' lists, the same kind of memory */
 } um_cu_head;
-/* Prepares the products of the head for up to n_rows rows. */
-um_status um_cu_head_prepare(const um_cu_matrix *w, int32_t vocab, int32_t n_rows, um_cu_products *p, um_err *err);
+/* Prepares the products of the head for n ids and up to n_rows rows. */
+um_status um_cu_head_prepare(const um_cu_matrix *w, int32_t n, int32_t n_rows, um_cu_products *p, um_err *err);
 size_t um_cu_head_scratch(int32_t n_rows, int32_t vocab);
 /* Computes the answers of all rows with `whole` -1: products tile by tile, edits and bitmaps, and a reduction in a
- * fixed order. Then computes the blends of all rows that have one. Suitable for graphs. */
+ * fixed order. Then computes the blends of all rows that have one, without a group. Suitable for graphs. */
 um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, cudaStream_t s);
 /* Computes the answers of the n_whole rows that need all logits, in groups of UM_CU_WHOLE_ROWS. rows: their indices in
  * the batch, in host memory; runs outside of graphs. */

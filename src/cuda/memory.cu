@@ -82,7 +82,7 @@ static void init_kept(um_forward *f) {
     f->kept.place = UM_NEW_ARRAY(um_kept_place, (size_t)f->kept.n);
 }
 
-enum { BUFFERS_MAX = 32 };
+enum { BUFFERS_MAX = 40 };
 
 /* Lists the buffers of the pass. Returns their number. */
 static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
@@ -91,6 +91,7 @@ static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
     const widths w = widest(n);
     const int32_t T = f->c.max_tokens, H = n->hidden, E = n->route.n_experts, R = f->c.max_rows;
     const bool codes = f->d->config.weights == UM_F8;
+    const int32_t ranks = n->rank ? n->rank->n : 0;
     const buffer list[] = {
         {(void **)&f->x, rows_bytes(T, H, UM_F32), "residual stream"},
         {&f->normed, rows_bytes(T, H, operand), "normed activations"},
@@ -114,6 +115,12 @@ static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
         {&f->select_scratch, f->c.n_scratch_pages ? um_cu_select_scratch(w.n_kv_heads, w.n_heads, w.head_dim, T) : 0,
          "selection of keys"},
         {(void **)&f->partial, PARTIAL_BYTES, "pieces of attention"},
+        {&f->group.part[0], ranks ? rows_bytes(T, H, UM_F32) : 0, "partial results"},
+        {&f->group.part[1], ranks ? rows_bytes(T, H, UM_F32) : 0, "partial results"},
+        {(void **)&f->group.inbox[0], (size_t)ranks * UM_CU_PUSH_BYTES, "inboxes of ranks"},
+        {(void **)&f->group.inbox[1], (size_t)ranks * UM_CU_PUSH_BYTES, "inboxes of ranks"},
+        {(void **)&f->group.flag, (size_t)ranks * UM_CU_MEET_BLOCKS * sizeof(uint32_t), "flags of ranks"},
+        {(void **)&f->group.count, ranks ? UM_CU_MEET_BLOCKS * sizeof(uint32_t) : 0, "flags of ranks"},
         {(void **)&f->message, message_bytes(f) + kept_bytes(f), "message"},
         {(void **)&f->count, sizeof *f->count, "pass counter"},
         {&f->products_workspace, PRODUCTS_BYTES, "workspace of products"},
@@ -249,6 +256,12 @@ static um_status new_experts(um_forward *f, um_err *err) {
     return s;
 }
 
+um_cut_range um_cu_head_ids(const um_network *n, int32_t rank) {
+    if (!n->rank) return {0, n->vocab};
+    const um_cut_range rows = um_cut_range_of({n->head_rows, UM_HEAD_UNIT}, rank, n->rank->n);
+    return {UM_MIN(rows.start, n->vocab), UM_MIN(rows.end, n->vocab)};
+}
+
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
 /* Chooses the plans of all products. A shape that several layers share is prepared once. */
@@ -260,17 +273,19 @@ static um_status prepare_products(um_forward *f, um_err *err) {
         um_cu_products_new(&f->products, f->products_workspace, PRODUCTS_BYTES, f->d->config.deterministic, err);
     for (int32_t i = 0; i < n->n_layers && !s; i++) {
         const um_layer *y = &n->layer[i];
-        const bool add = !um_kind_of(n, i)->post_norms;
+        const bool post = um_kind_of(n, i)->post_norms, group = n->rank != NULL, several = y->router.w && !post;
+        /* In a group these write partial results, which are added elsewhere (output_of in pass.cu). */
+        const um_dtype half = group ? operand : UM_F32, sum = group && !several ? operand : UM_F32;
         const struct {
             const um_linear *w;
             um_dtype type;
             bool add;
         } product[] = {{&y->qkv, operand, false},
-                       {&y->o, UM_F32, add},
+                       {&y->o, half, !post && !group},
                        {&y->gate_up, operand, false},
-                       {&y->down, UM_F32, add},
+                       {&y->down, sum, !post && !group},
                        {&y->shared_gate_up, operand, false},
-                       {&y->shared_down, UM_F32, true},
+                       {&y->shared_down, sum, !group || y->gate_up.w},
                        {&y->router, UM_F32, false}};
         for (size_t k = 0; k < UM_LEN(product) && !s; k++)
             if (product[k].w->w)
@@ -279,7 +294,8 @@ static um_status prepare_products(um_forward *f, um_err *err) {
     const um_conditioning *c = &n->conditioning;
     if (!s && c->n_ff) s = um_cu_products_prepare(f->products, &c->gate_up.w->m, T, operand, false, err);
     if (!s && c->n_ff) s = um_cu_products_prepare(f->products, &c->down.w->m, T, UM_F32, true, err);
-    return s ? s : um_cu_head_prepare(&n->head->m, n->vocab, f->c.max_rows, f->products, err);
+    const um_cut_range own = um_cu_head_ids(n, n->rank ? n->rank->index : 0);
+    return s ? s : um_cu_head_prepare(&n->head->m, (int32_t)(own.end - own.start), f->c.max_rows, f->products, err);
 }
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
@@ -334,6 +350,7 @@ static um_status fill(um_forward *f, um_err *err) {
     if (!s) s = new_host_memory(f, err);
     if (!s) s = new_adapters(f, err);
     if (!s) s = new_experts(f, err);
+    if (!s) s = um_cu_group_join(f, err);
     if (!s) s = um_cu_check(cudaStreamSynchronize(f->d->stream), "starting an engine", err);
     assert(s || f->workspace == um_cu_workspace(f->d, f->net, &f->c)); /* the engine sized the pages by this sum */
     return s;
@@ -391,6 +408,7 @@ void um_cu_forward_free(um_forward *f) {
     buffer list[BUFFERS_MAX];
     const int n = list_buffers(f, list);
     cudaSetDevice(f->d->number);
+    um_cu_group_leave(f);
     cudaStreamSynchronize(f->d->stream);
     um_cu_profile(f, NULL);
     um_cu_graphs_free(f);
@@ -400,7 +418,7 @@ void um_cu_forward_free(um_forward *f) {
     for (int32_t i = 0; i < UM_LAYER_KINDS_MAX; i++)
         for (int k = 0; k < 2; k++) cudaFree(f->kv[i].pool[k]);
     um_free(f->kv_layer);
-    void *pinned[] = {f->message_pinned, f->answer, f->top, (void *)f->end};
+    void *pinned[] = {f->message_pinned, f->answer, f->top, (void *)f->end, f->group.stop};
     for (size_t i = 0; i < UM_LEN(pinned); i++)
         if (pinned[i]) cudaFreeHost(pinned[i]);
     um_free(f->packed);

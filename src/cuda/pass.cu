@@ -57,6 +57,9 @@ typedef struct launch {
     um_cu_sizes sizes;
     bool selects;      /* spans keep sparse keys */
     const void *coded; /* the operand whose codes are in f->coded; NULL: none */
+    int turn;          /* of the memory for partial results */
+    bool is_partial;   /* f->x lacks `more`, the results of all ranks */
+    um_cu_partials more;
     cudaStream_t s;
     um_err *err;
     um_status status; /* the first error */
@@ -117,8 +120,46 @@ static void norm_rows(launch *p, const float *x, const um_vector *w, const um_ve
     p->coded = codes ? y : NULL;
 }
 
+/* The norm of x. In a group of ranks the results of all ranks are added to x first. */
 static void norm(launch *p, const um_vector *w, const um_vector *bias, void *y, float *exact, bool codes) {
-    norm_rows(p, p->f->x, w, bias, y, exact, codes);
+    um_forward *f = p->f;
+    if (!p->is_partial) {
+        norm_rows(p, f->x, w, bias, y, exact, codes);
+        return;
+    }
+    um_cu_sum_norm(f->x, &p->more, um_cu_values(w ? w : f->net->ones), um_cu_values(bias), f->net->norm_eps, rows_of(p),
+                   f->net->hidden, f->d->dtype, y, exact, codes ? &f->coded : NULL, p->s);
+    check(p, "sum_norm");
+    p->is_partial = false;
+    p->coded = codes ? y : NULL;
+}
+
+/* Where the layers of a half write their results. */
+typedef struct output {
+    void *y;
+    um_dtype type;
+    bool add;
+} output;
+
+/* Returns the output of layers whose results become y, or are added to it. In a group of ranks the results are partial,
+ * and go to memory that all ranks read. several: more than one layer adds its results, so they are not rounded. */
+static output output_of(const launch *p, float *y, bool add, bool several) {
+    const um_forward *f = p->f;
+    if (!f->group.at) return {y, UM_F32, add};
+    return {f->group.part[p->turn], several ? UM_F32 : f->d->dtype, false};
+}
+
+/* Ends what output_of began. In a group, the next norm adds the results of all ranks to x. */
+static void end_output(launch *p, const output *o, float *y, bool add) {
+    um_forward *f = p->f;
+    if (!f->group.at) return;
+    const size_t n = (size_t)rows_of(p) * (size_t)f->net->hidden;
+    p->more = um_cu_partials_of(f, p->turn, n, o->type);
+    p->turn ^= 1;
+    p->is_partial = add && y == f->x;
+    if (p->is_partial) return;
+    um_cu_sum(&p->more, n, add, y, p->s);
+    check(p, "sum_ranks");
 }
 
 /* x = (x + norm(y)) * scale. The factors of the modes may be NULL. */
@@ -173,10 +214,16 @@ static void attention_half(launch *p, int32_t layer) {
     um_cu_attend(&p->b, &attention, kv, p->s);
     check(p, "attention");
     if (p->selects) {
-        um_cu_select(&p->b, f->packed, &attention, kv, f->select_scratch, p->s);
+        const um_cu_partials scores = f->group.at ? um_cu_partials_of(f, p->turn, 0, UM_F32) : um_cu_partials{};
+        um_cu_select(&p->b, f->packed, &attention, kv, f->group.at ? &scores : NULL, k->kv_copies, f->select_scratch,
+                     p->s);
+        p->turn ^= f->group.at != NULL;
         check(p, "kv_select");
     }
-    linear(p, &y->o, a->o, f->attended, !k->post_norms, UM_F32, k->post_norms ? f->branch[0] : f->x, "o");
+    float *to = k->post_norms ? f->branch[0] : f->x;
+    const output out = output_of(p, to, !k->post_norms, false);
+    linear(p, &y->o, a->o, f->attended, out.add, out.type, out.y, "o");
+    end_output(p, &out, to, !k->post_norms);
     if (k->post_norms) norm_add(p, f->branch[0], y->attn_post_norm, NULL, f->x);
 }
 
@@ -205,14 +252,15 @@ static void gate(launch *p, const gated_layer *l) {
     p->coded = only_codes ? f->gated : NULL;
 }
 
-/* out = Wdown (act(Wgate h) * Wup h), or out += that, with h in f->normed. */
-static void feed_forward(launch *p, const gated_layer *l, bool add, float *out) {
+/* Computes Wdown (act(Wgate h) * Wup h) with h in f->normed. Further layers add to the same output. */
+static void feed_forward(launch *p, const gated_layer *l, output *out) {
     gate(p, l);
-    linear(p, l->down, l->down_adapters, p->f->gated, add, UM_F32, out, "down");
+    linear(p, l->down, l->down_adapters, p->f->gated, out->add, out->type, out->y, "down");
+    out->add = true;
 }
 
-/* out = sum of the experts that the router chooses by f->exact, or out += that, with h in f->normed. */
-static void experts(launch *p, int32_t layer, const um_cu_low_rank *router_adapters, bool add, float *out) {
+/* Computes the sum of the experts that the router chooses by f->exact, with h in f->normed. The output is fp32. */
+static void experts(launch *p, int32_t layer, const um_cu_low_rank *router_adapters, const output *out) {
     um_forward *f = p->f;
     const um_layer *y = &f->net->layer[layer];
     linear(p, &y->router, router_adapters, f->exact, false, UM_F32, f->routed, "router");
@@ -232,8 +280,8 @@ static void experts(launch *p, int32_t layer, const um_cu_low_rank *router_adapt
                            .coded = f->coded,
                            .hidden = f->net->hidden,
                            .n_ff = um_kind_of(f->net, layer)->expert_ff,
-                           .y = out,
-                           .add = add,
+                           .y = (float *)out->y,
+                           .add = out->add,
                            .scratch = f->moe_scratch};
     um_cu_moe_add(&p->b, &moe, p->s);
     check(p, "moe");
@@ -245,12 +293,16 @@ static void normed_half(launch *p, int32_t layer, const um_cu_adapters *a) {
     const um_layer *y = &f->net->layer[layer];
     const gated_layer dense = {&y->gate_up, &y->down, a->gate_up, a->down, um_kind_of(f->net, layer)->act};
     norm(p, y->ffn_norm, NULL, f->normed, NULL, is_fp8(&y->gate_up));
-    feed_forward(p, &dense, false, f->branch[0]);
+    output out = output_of(p, f->branch[0], false, false);
+    feed_forward(p, &dense, &out);
+    end_output(p, &out, f->branch[0], false);
     if (y->router.w) {
         norm_rows(p, f->branch[0], y->dense_post_norm, NULL, NULL, f->branch[0], false);
         norm(p, y->router_norm, NULL, NULL, f->exact, false);
         norm(p, y->expert_norm, NULL, f->normed, NULL, has_fp8_experts(p, layer));
-        experts(p, layer, a->router, false, f->branch[1]);
+        out = output_of(p, f->branch[1], false, true);
+        experts(p, layer, a->router, &out);
+        end_output(p, &out, f->branch[1], false);
         norm_add(p, f->branch[1], y->expert_post_norm, NULL, f->branch[0]);
     }
     norm_add(p, f->branch[0], y->ffn_post_norm, y->scale, f->x);
@@ -269,9 +321,11 @@ static void feed_forward_half(launch *p, int32_t layer) {
     }
     const bool codes = has_fp8_experts(p, layer) || is_fp8(&y->gate_up) || is_fp8(&y->shared_gate_up);
     norm(p, y->ffn_norm, y->ffn_norm_bias, f->normed, y->router.w ? f->exact : NULL, codes);
-    if (y->gate_up.w) feed_forward(p, &dense, true, f->x);
-    if (y->shared_gate_up.w) feed_forward(p, &shared, true, f->x);
-    if (y->router.w) experts(p, layer, a->router, true, f->x);
+    output out = output_of(p, f->x, true, y->router.w);
+    if (y->gate_up.w) feed_forward(p, &dense, &out);
+    if (y->shared_gate_up.w) feed_forward(p, &shared, &out);
+    if (y->router.w) experts(p, layer, a->router, &out);
+    end_output(p, &out, f->x, true);
 }
 
 /* Mixes blends into the embeddings of canvases: x = norm(x + down(act(gate n) * up n)) with n = norm(blend). Other
@@ -285,7 +339,8 @@ static void condition(launch *p) {
     um_cu_blend_norm(&p->b, f->blend, c->norm->data, f->net->norm_eps, f->net->hidden, f->d->dtype, f->normed, p->s);
     check(p, "blend_norm");
     p->coded = NULL; /* f->normed has new contents */
-    feed_forward(p, &l, true, f->x);
+    output out = {f->x, UM_F32, true};
+    feed_forward(p, &l, &out);
     um_cu_canvas_norm(&p->b, f->net->ones->data, f->net->norm_eps, f->net->hidden, f->x, p->s);
     check(p, "canvas_norm");
     p->part = NULL;
@@ -296,25 +351,39 @@ static void mark_head(void *arg, const char *part) {
     um_cu_mark(p->f, part, p->sizes.n_rows);
 }
 
+/* Sets how the ranks of a group divide the head. */
+static void divide_head(const um_forward *f, um_cu_head *head) {
+    const int32_t n = f->group.at ? f->group.at->n : 1;
+    for (int32_t r = 0; r < n; r++) {
+        head->first[r] = (int32_t)um_cu_head_ids(f->net, r).start;
+        head->rank_scratch[r] = f->group.at ? um_cu_rank(f, r)->head_scratch : f->head_scratch;
+    }
+    head->first[n] = f->net->vocab;
+    if (f->group.at) head->at = um_cu_meeting_of(f);
+    else head->at.n = 1;
+}
+
 static um_cu_head head_of(launch *p) {
     um_forward *f = p->f;
-    return {.w = &f->net->head->m,
-            .hidden = f->hidden,
-            .saved = f->saved,
-            .hidden_size = f->net->hidden,
-            .vocab = f->net->vocab,
-            .scale = f->net->logit_scale,
-            .cap = f->net->logit_cap,
-            .embed = &f->net->embed->m,
-            .embed_scale = f->net->embed_scale,
-            .blend = p->sizes.canvas ? f->blend : NULL,
-            .mixed = f->mixed,
-            .coded = f->coded,
-            .scratch = f->head_scratch,
-            .mark = mark_head,
-            .mark_arg = p,
-            .answer = f->answer_mapped,
-            .top = f->top_mapped};
+    um_cu_head head = {.w = &f->net->head->m,
+                       .hidden = f->hidden,
+                       .saved = f->saved,
+                       .hidden_size = f->net->hidden,
+                       .vocab = f->net->vocab,
+                       .scale = f->net->logit_scale,
+                       .cap = f->net->logit_cap,
+                       .embed = &f->net->embed->m,
+                       .embed_scale = f->net->embed_scale,
+                       .blend = p->sizes.canvas ? f->blend : NULL,
+                       .mixed = f->mixed,
+                       .coded = f->coded,
+                       .scratch = f->head_scratch,
+                       .mark = mark_head,
+                       .mark_arg = p,
+                       .answer = f->answer_mapped,
+                       .top = f->top_mapped};
+    divide_head(f, &head);
+    return head;
 }
 
 /* Starts the kernels of a pass up to its answers. Rows that need all their logits, and saves, are not among them. */
@@ -387,6 +456,41 @@ static launch launch_of(um_forward *f, const um_batch *b, um_message_capacity *c
     return p;
 }
 
+/* Returns which kernels a pass starts, as a number below UM_CU_PASS_KINDS: its padded tokens to a power of two, and
+ * what else it has. */
+static int kind_of(const launch *p) {
+    const um_message_header *h = (const um_message_header *)p->f->packed;
+    int bits = 0;
+    while (bits < 15 && 1 << bits < p->sizes.n_tokens) bits++;
+    return bits << 5 | p->selects << 4 | p->sizes.adapts << 3 | (h->n_whole > 0) << 2 | (h->n_saves > 0) << 1 |
+           (p->sizes.n_rows > 0);
+}
+
+/* Loads the kernels of a pass of a group, by recording it, and then waits for the other ranks. Otherwise the driver
+ * would load a kernel when it is first started, and may wait for the device then. But kernels that wait for another
+ * rank may be under way there, and that rank could not load its kernels meanwhile. */
+static um_status load_kernels(launch *p) {
+    um_forward *f = p->f;
+    bool *is_loaded = &f->group.is_loaded[kind_of(p)];
+    um_cu_marks *marks = f->marks;
+    launch pass = *p;
+    cudaGraph_t graph = NULL;
+    if (!f->group.at || *is_loaded) return UM_OK;
+    f->marks = NULL;
+    um_status s =
+        um_cu_check(cudaStreamBeginCapture(p->s, cudaStreamCaptureModeThreadLocal), "loading kernels", p->err);
+    if (s) return s;
+    s = start_body(&pass);
+    if (!s) s = start_end(&pass);
+    const cudaError_t e = cudaStreamEndCapture(p->s, &graph);
+    if (graph) cudaGraphDestroy(graph);
+    f->marks = marks;
+    *is_loaded = true;
+    if (!s) s = um_cu_check(e, "loading kernels", p->err);
+    if (!s && !um_ranks_meet(f->group.at)) s = um_fail(p->err, UM_EDEVICE, "another rank has failed");
+    return s;
+}
+
 um_status um_cu_submit(um_forward *f, const um_batch *b, um_err *err) {
     um_message_capacity capacity;
     launch p = launch_of(f, b, &capacity, err);
@@ -398,6 +502,8 @@ um_status um_cu_submit(um_forward *f, const um_batch *b, um_err *err) {
                        f->message_bytes);
     memcpy(f->message_pinned, f->packed, bytes);
     __sync_synchronize(); /* empties the processor's buffers of combined writes */
+    s = load_kernels(&p);
+    if (s) return s;
     um_cu_mark(f, NULL, 0);
     cudaGraphExec_t graph = NULL;
     const bool has_graph = !p.selects && !f->eager && !f->profile && p.sizes.n_tokens <= UM_CU_GRAPH_TOKENS;
@@ -406,7 +512,8 @@ um_status um_cu_submit(um_forward *f, const um_batch *b, um_err *err) {
     if (graph) s = um_cu_check(cudaGraphLaunch(graph, p.s), "cudaGraphLaunch", err);
     else s = start_body(&p);
     if (!s) s = start_end(&p);
-    f->n_submitted++;
+    __atomic_store_n(&f->n_submitted, f->n_submitted + 1, __ATOMIC_RELAXED); /* other ranks read it */
+    f->submitted = um_now();
     f->stats.replays += graph != NULL;
     f->batch = b;
     return s;
@@ -420,6 +527,7 @@ static um_status spin(um_forward *f, um_err *err) {
             __builtin_ia32_pause();
             continue;
         }
+        if (um_cu_group_check(f, f->submitted, err)) return UM_EDEVICE;
         cudaError_t e = cudaStreamQuery(f->d->stream);
         if (e == cudaErrorNotReady) continue;
         if (e != cudaSuccess) return um_cu_check(e, "the GPU failed in a pass", err);
@@ -450,7 +558,8 @@ um_status um_cu_wait(um_forward *f, um_err *err) {
     f->batch = NULL;
     if (s) return s;
     count_pass(f);
-    for (int32_t i = 0, top = 0; i < b->n_rows; i++) {
+    const bool answers = !f->group.at || f->group.at->index == 0;
+    for (int32_t i = 0, top = 0; answers && i < b->n_rows; i++) {
         b->answer[i] = f->answer[i];
         if (b->row[i].n_top) memcpy(b->row[i].top, f->top + top, (size_t)b->row[i].n_top * sizeof(um_top));
         top += b->row[i].n_top;

@@ -22,6 +22,7 @@ typedef struct um_cu_end {
 } um_cu_end;
 
 enum {
+    UM_CU_PASS_KINDS = 16 << 5,
     UM_CU_GRAPHS_MAX = 256,
     UM_CU_WARM_MAX = 128 /* graphs that are recorded at the start */
 };
@@ -43,6 +44,18 @@ typedef struct um_cu_experts {
     const void **gate_up_scale, **down_scale; /* NULL unless the matrices are in e4m3 */
 } um_cu_experts;
 
+/* The place of the passes in a group of ranks; zero without one. The other GPUs read `part`, and
+ * write `inbox` and `flag`. */
+typedef struct um_cu_group {
+    const um_rank *at;
+    void *part[2];  /* [T, H] fp32 or operands: partial results; used in turns */
+    char *inbox[2]; /* see um_cu_partials */
+    uint32_t *flag; /* [ranks][UM_CU_MEET_BLOCKS] and count: see um_cu_meeting */
+    uint32_t *count;
+    int32_t *stop;                    /* in host memory */
+    bool is_loaded[UM_CU_PASS_KINDS]; /* whether the kernels of a kind of pass have been loaded */
+} um_cu_group;
+
 struct um_forward {
     um_device *d;
     const um_network *net;
@@ -53,6 +66,7 @@ struct um_forward {
     size_t workspace;                /* bytes of everything below that lies on the device */
     um_cu_products *products;
     void *products_workspace;
+    um_cu_group group;
     um_cu_adapters *adapters; /* [n_layers]; NULL without adapters */
     um_cu_experts *experts;   /* [n_layers]; NULL without experts */
 
@@ -87,6 +101,7 @@ struct um_forward {
     volatile um_cu_end *end;
     um_cu_end *end_mapped;
     unsigned long long *count, n_submitted;
+    double submitted; /* um_now() when the last pass was submitted */
     um_forward_stats stats;
     unsigned long long last_end; /* end of the pass before, on the device's clock */
 
@@ -102,6 +117,24 @@ struct um_forward {
 /* ---- Memory (memory.cu) ---- */
 /* Returns whether a KV cache has pages of its own, because its layers have a window. */
 bool um_cu_is_near(const um_forward *f, int32_t kv);
+
+/* Returns the ids whose rows of the head a rank has; without a group, all. */
+um_cut_range um_cu_head_ids(const um_network *n, int32_t rank);
+
+/* ---- Groups of ranks (group.cu) ---- */
+/* Takes the place that um_network.rank names; does nothing without one. The buffers of f exist. Errors:
+ * UM_EUNSUPPORTED, the GPUs can't read each other's memory, or can't divide the model; UM_EDEVICE. */
+um_status um_cu_group_join(um_forward *f, um_err *err);
+/* Lets kernels that wait for other ranks end. */
+void um_cu_group_leave(um_forward *f);
+/* Returns the um_forward of a rank of the group. */
+const um_forward *um_cu_rank(const um_forward *f, int32_t rank);
+um_cu_meeting um_cu_meeting_of(const um_forward *f);
+/* Returns the partial results of all ranks, n elements each; turn 0 or 1. */
+um_cu_partials um_cu_partials_of(const um_forward *f, int turn, size_t n, um_dtype type);
+/* Returns UM_EDEVICE, and ends the waiting of this rank's kernels, when a rank has failed, or the pass that was
+ * submitted at `since` (um_now) takes longer than ranks wait for each other. */
+um_status um_cu_group_check(um_forward *f, double since, um_err *err);
 
 /* ---- Sizes and graphs (graph.cu) ---- */
 um_message_capacity um_cu_room(const um_forward *f, const um_cu_sizes *sizes);

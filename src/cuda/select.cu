@@ -53,13 +53,13 @@ static __global__ void score_keys(const um_cu_batch b, const selection s) {
     if (lane == 0) s.score[(size_t)head * s.m.n_keys + k] = score;
 }
 
-/* Adds the scores of all KV heads to the first list. */
-static __global__ void sum_heads(const selection s) {
+/* Adds the scores of all KV heads. out: the first list, or memory that all ranks read. */
+static __global__ void sum_heads(const selection s, float *out) {
     const int32_t k = blockIdx.x * THREADS + threadIdx.x;
     if (k >= s.m.n_keys) return;
     float sum = s.score[k];
     for (int32_t c = 1; c < s.a.n_kv_heads; c++) sum += s.score[(size_t)c * s.m.n_keys + k];
-    s.score[k] = sum;
+    out[k] = sum;
 }
 
 /* Takes the largest of the scores around each key and adds the prior. */
@@ -113,7 +113,29 @@ size_t um_cu_select_scratch(int32_t n_kv_heads, int32_t n_heads, int32_t head_di
 
 static unsigned blocks_of(int32_t n, int32_t each) { return (unsigned)UM_CEIL_DIV(n, each); }
 
-static void select_span(const um_cu_batch *b, const selection *s, cudaStream_t stream) {
+/* How the ranks of a group merge their scores. */
+typedef struct ranks {
+    const um_cu_partials *scores; /* NULL: there is no group */
+    int32_t kv_copies;            /* neighbouring ranks that have the same KV head */
+} ranks;
+
+/* Merges the scores of the heads of this rank, and then those of all ranks: their sum, or for lists of single KV heads
+ * the largest over the query heads of the ranks that have this KV head. */
+static void merge_scores(const selection *s, const ranks *r, unsigned blocks, cudaStream_t stream) {
+    const bool per_head = s->m.per_head != 0;
+    const um_cu_partials *p = r->scores;
+    if (!p || (per_head && r->kv_copies <= 1)) {
+        if (!per_head) sum_heads<<<blocks, THREADS, 0, stream>>>(*s, s->score);
+        return;
+    }
+    const int32_t first = per_head ? p->at.index / r->kv_copies * r->kv_copies : 0,
+                  end = per_head ? first + r->kv_copies : p->at.n;
+    sum_heads<<<blocks, THREADS, 0, stream>>>(*s, (float *)p->part[p->at.index]); /* of one head with copies */
+    um_cu_merge(p, first, end, per_head, (size_t)s->m.n_keys, s->score, stream);
+    um_cu_barrier(&p->at, stream); /* all ranks have read the scores when the next ones are written */
+}
+
+static void select_span(const um_cu_batch *b, const selection *s, const ranks *r, cudaStream_t stream) {
     const dim3 keys(blocks_of(s->m.n_keys, WARPS), (unsigned)s->a.n_kv_heads),
         lists(blocks_of(s->m.n_keys, THREADS), (unsigned)s->n_lists);
     if (s->m.n_keys == 0 || s->m.n_keep == 0) return;
@@ -122,7 +144,7 @@ static void select_span(const um_cu_batch *b, const selection *s, cudaStream_t s
         if (s->a.type == UM_BF16) mean_queries<um_bf16><<<blocks, THREADS, 0, stream>>>(*b, *s);
         else mean_queries<float><<<blocks, THREADS, 0, stream>>>(*b, *s);
         score_keys<<<keys, WARPS * WARP, 0, stream>>>(*b, *s);
-        if (!s->m.per_head) sum_heads<<<lists.x, THREADS, 0, stream>>>(*s);
+        merge_scores(s, r, lists.x, stream);
     }
     pool_scores<<<lists, THREADS, 0, stream>>>(*b, *s);
     rank_keys<<<lists, THREADS, 0, stream>>>(*s);
@@ -130,10 +152,11 @@ static void select_span(const um_cu_batch *b, const selection *s, cudaStream_t s
 }
 
 void um_cu_select(const um_cu_batch *b, const char *host_message, const um_cu_attention *a, const um_cu_kv *kv,
-                  void *scratch, cudaStream_t stream) {
+                  const um_cu_partials *scores, int32_t kv_copies, void *scratch, cudaStream_t stream) {
     const um_message_layout l = um_message_layout_of(&b->capacity);
     const um_message_header *h = (const um_message_header *)host_message;
     const um_message_span *span = (const um_message_span *)(host_message + l.span);
+    const ranks r = {scores, kv_copies};
     for (int32_t i = 0; i < h->n_spans; i++) {
         if (span[i].select < 0) continue;
         selection s = {};
@@ -149,6 +172,6 @@ void um_cu_select(const um_cu_batch *b, const char *host_message, const um_cu_at
         s.score = s.mean + (size_t)a->n_heads * (size_t)a->head_dim;
         s.pooled = s.score + (size_t)a->n_kv_heads * (size_t)s.m.n_keys;
         s.best = (int32_t *)(s.pooled + (size_t)s.n_lists * (size_t)s.m.n_keys);
-        select_span(b, &s, stream);
+        select_span(b, &s, &r, stream);
     }
 }

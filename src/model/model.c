@@ -83,10 +83,6 @@ static um_status choose_devices(um_model *m, const um_config *c, um_err *err) {
     m->n_ranks = list.n_ranks;
     s = um_arch_check_ranks(&m->arch, m->n_ranks, err);
     if (s) return s;
-    if (m->n_ranks > 1 && !m->backend->can_be_rank)
-        return um_fail_param(err, UM_EUNSUPPORTED, "tensor_parallel_size",
-                             "device %s computes each model on one device; groups need device cpu or ref",
-                             m->backend->name);
     if (m->n_ranks > 1) {
         um_ranks_backend_new(&m->group, m->backend, m->n_ranks, (double)c->distributed_timeout_seconds);
         m->backend = m->group;

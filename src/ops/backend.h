@@ -96,7 +96,6 @@ struct um_backend {
     um_status (*vector)(um_device *d, um_vector **out, const um_tensor *part, int n_parts, const char *what,
                         um_err *err);
     void (*vector_free)(um_device *d, um_vector *v);
-    bool can_be_rank; /* its passes take a part in those of a group (um_network.rank) */
     /* For groups of ranks (ranks.h); NULL: the device has whole matrices. The same as weight and vector, but each rank
      * takes its part of the matrix or vector. */
     um_status (*weight_cut)(um_device *d, um_weight **out, const um_tensor *part, int n_parts, um_dtype type,

@@ -79,6 +79,8 @@ static head_result run_rows(check *c, const head_data *d, int32_t first, int32_t
     a.hidden = a.saved = (const float *)check_upload(c, d->hidden, (size_t)d->n * H * sizeof(float));
     a.hidden_size = d->H;
     a.vocab = d->vocab;
+    a.at.n = 1;
+    a.first[1] = d->vocab;
     a.scale = d->scale;
     a.cap = d->cap;
     a.embed_scale = d->embed_scale;

@@ -136,7 +136,7 @@ typedef struct select_call {
 } select_call;
 static void call_select(void *arg) {
     const select_call *t = (const select_call *)arg;
-    um_cu_select(&t->b, t->host, &t->a, &t->kv, t->scratch, t->stream);
+    um_cu_select(&t->b, t->host, &t->a, &t->kv, NULL, 1, t->scratch, t->stream);
 }
 
 /* Compares the kept keys and values of a span, and its own keys, which don't change. */

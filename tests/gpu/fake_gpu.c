@@ -218,6 +218,5 @@ const um_plugin *um_plugin_get(void) {
     fake = backend;
     fake.weight_bytes = um_backend_cpu.weight_bytes;
     if (version) plugin.version = version;
-    fake.can_be_rank = getenv("FAKE_GPU_RANKS") != NULL;
     return &plugin;
 }

@@ -134,11 +134,11 @@ engines_in_the_servers_process_have_a_device_each() {
     [ "$rc" = 0 ]
 }
 ranks_of_an_engine_have_a_device_each() {
-    FAKE_GPU_RANKS=1 FAKE_GPU_COUNT=4 generate_on --device cuda --data-parallel-size 2 --tensor-parallel-size 2
+    FAKE_GPU_COUNT=4 generate_on --device cuda --data-parallel-size 2 --tensor-parallel-size 2
     [ "$rc" = 0 ]
     [ "$(opened | xargs)" = "device 0 device 1 device 2 device 3" ]
     equal_answers
-    FAKE_GPU_RANKS=1 FAKE_GPU_COUNT=4 generate_on --device cuda:3,cuda:1 --tensor-parallel-size 2
+    FAKE_GPU_COUNT=4 generate_on --device cuda:3,cuda:1 --tensor-parallel-size 2
     [ "$rc" = 0 ]
     [ "$(opened | xargs)" = "device 3 device 1" ]
     equal_answers
@@ -153,11 +153,6 @@ ranks_without_devices_of_their_own_are_refused() {
     FAKE_GPU_COUNT=2 generate_on --device cuda:1,cuda:1 --tensor-parallel-size 2
     [ "$rc" != 0 ]
     grep -q 'cuda:1 is named twice, but each rank (--tensor-parallel-size) needs a device of its own' "$work/err"
-}
-a_device_that_computes_whole_models_refuses_ranks() {
-    FAKE_GPU_COUNT=2 generate_on --device cuda --tensor-parallel-size 2
-    [ "$rc" != 0 ]
-    grep -q 'tensor_parallel_size: device cuda computes each model on one device; groups need device cpu or ref' "$work/err"
 }
 
 claims_all

@@ -77,11 +77,11 @@ static void host_vector_free(um_device *d, um_vector *v) {
 }
 
 #define HOST_BACKEND(operations, bytes)                                                                                \
-    .can_be_rank = true, .count = host_count, .open = um_host_open, .ops = &(operations), .close = host_close,         \
-    .info = host_info, .limits = um_host_limits, .weight = host_weight, .weight_free = host_weight_free,               \
-    .weight_bytes = (bytes), .vector = host_vector, .vector_free = host_vector_free,                                   \
-    .forward_new = um_host_forward_new, .forward_free = um_host_forward_free, .memory = um_host_memory,                \
-    .copy_page = um_host_copy_page, .submit = um_host_submit, .wait = um_host_wait, .profile = um_host_profile
+    .count = host_count, .open = um_host_open, .ops = &(operations), .close = host_close, .info = host_info,           \
+    .limits = um_host_limits, .weight = host_weight, .weight_free = host_weight_free, .weight_bytes = (bytes),         \
+    .vector = host_vector, .vector_free = host_vector_free, .forward_new = um_host_forward_new,                        \
+    .forward_free = um_host_forward_free, .memory = um_host_memory, .copy_page = um_host_copy_page,                    \
+    .submit = um_host_submit, .wait = um_host_wait, .profile = um_host_profile
 
 const um_backend um_backend_cpu = {
     .name = "cpu",
