@@ -14,6 +14,8 @@ LIBDIR ?= $(PREFIX)/lib
 PROMPT ?= A book has 110 pages. Hana reads 12 pages a day for 8 days. How many pages are left?
 FUZZ_SECONDS ?= 600
 SOAK_SECONDS ?= 600
+# The parts of `soak`, all of them by default: SOAK_PARTS='ray verify'
+SOAK_PARTS ?=
 # The tests that `check` runs, as patterns below tests/: TESTS='unit/base_* engine/*'
 TESTS ?= */*
 # Sanitizers: SAN=address,undefined or SAN=thread. Their objects have a build folder of their own.
@@ -410,16 +412,7 @@ fuzz-programs: $(FUZZ_PROGRAMS)
 
 soak: tests/soak/engine_soak.c ## run 100,000 requests with too few pages, fill a million answers under constraints, then random requests and a server under load for SOAK_SECONDS each, then hostile clients, schemathesis, lm-eval, clients from PyPI, the sdist, the notebook, a cluster of Ray, the comparison with PyTorch and vLLM
 	@$(MAKE) $(BUILD)/unmask $(TRIALS) $(BUILD)/tests/soak/engine_soak $(BUILD)/tests/engine/pressure_test $(BUILD)/tests/server/mixed_load_test
-	UM_TEST_REQUESTS=100000 $(BUILD)/tests/engine/pressure_test
-	BUILD=$(BUILD) UM_TEST_TRIALS=1000000 UM_TEST_SEED=2 tests/grammar/trials.sh
-	$(BUILD)/tests/soak/engine_soak $(SOAK_SECONDS)
-	UNMASK=$(BUILD)/unmask UM_TEST_SECONDS=$(SOAK_SECONDS) $(BUILD)/tests/server/mixed_load_test
-	tests/soak/lm_eval.sh $(BUILD)
-	UNMASK=$(BUILD)/unmask python3 tests/soak/hostile.py
-	tests/soak/openapi.sh $(BUILD)
-	tests/soak/clients.sh $(BUILD)
-	tests/soak/python.sh $(BUILD)
-	tests/soak/pypi.sh $(BUILD)
+	@tests/soak/run.sh $(BUILD) $(SOAK_SECONDS) $(SOAK_PARTS)
 
 $(TRIALS) $(BUILD)/bench/compile_times $(BUILD)/tests/soak/engine_soak: %: %.o $(LIBRARY)
 	$(call say,link)
