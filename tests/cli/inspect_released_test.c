@@ -129,6 +129,8 @@ static void describe(um_buf *out, const json_t *release, const json_t *found) {
         snprintf(block, sizeof block, "%lld", (long long)json_integer_value(at(found, "sizes.block_size")));
     um_buf_puts(out, "| ");
     put_list(out, json_object_get(release, "names"), "`");
+    const char *variant = json_string_value(json_object_get(release, "variant"));
+    if (variant) um_buf_printf(out, ", %s", variant);
     um_buf_printf(out, " | `%s` | %s | %s | %.2f GB | %s | %lld | ", json_string_value(at(found, "family")), block,
                   parameters, 2e-9 * (double)n, kv, (long long)json_integer_value(at(found, "decoding.mask_id")));
     put_list(out, at(found, "decoding.stop_ids"), "");
