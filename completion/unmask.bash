@@ -146,7 +146,7 @@ _unmask_value() {
     'bench serve --url') reply='' ;;
     'bench serve --api-key') reply='' ;;
     'bench serve --served-model-name') reply='' ;;
-    'bench serve --endpoint') reply='chat completions generate' ;;
+    'bench serve --endpoint') reply='chat completions generate auto' ;;
     'bench serve --timeout') reply='' ;;
     'bench serve --request-rate') reply='' ;;
     'bench serve --concurrency') reply='' ;;

@@ -201,7 +201,7 @@ complete -c unmask -n '__unmask_is "bench ops"' -l pin -x -a 'auto on off' -d 'k
 complete -c unmask -n '__unmask_is "bench serve"' -l url -x -d 'URL of a running server, as in http://127.0.0.1:8000'
 complete -c unmask -n '__unmask_is "bench serve"' -l api-key -x -d 'API key of the server'
 complete -c unmask -n '__unmask_is "bench serve"' -l served-model-name -x -d 'model of the server to use'
-complete -c unmask -n '__unmask_is "bench serve"' -l endpoint -x -a 'chat completions generate' -d 'endpoint to measure: /v1/chat/completions, /v1/completions or /generate'
+complete -c unmask -n '__unmask_is "bench serve"' -l endpoint -x -a 'chat completions generate auto' -d 'endpoint to measure: /v1/chat/completions, /v1/completions or /generate'
 complete -c unmask -n '__unmask_is "bench serve"' -l timeout -x -d 'seconds without any data after which a request counts as failed'
 complete -c unmask -n '__unmask_is "bench serve"' -l request-rate -x -d 'open loop: average number of requests per second, sent at random times (Poisson)'
 complete -c unmask -n '__unmask_is "bench serve"' -l concurrency -x -d 'closed loop: number of requests that are open at once'

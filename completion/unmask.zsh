@@ -438,7 +438,7 @@ _unmask_specs() {
         '--url=[URL of a running server, as in http\://127.0.0.1\:8000]:URL: '
         '--api-key=[API key of the server]:KEY: '
         '--served-model-name=[model of the server to use]:NAME: '
-        '--endpoint=[endpoint to measure\: /v1/chat/completions, /v1/completions or /generate]:NAME:(chat completions generate)'
+        '--endpoint=[endpoint to measure\: /v1/chat/completions, /v1/completions or /generate]:NAME:(chat completions generate auto)'
         '--timeout=[seconds without any data after which a request counts as failed]:S: '
         '--request-rate=[open loop\: average number of requests per second, sent at random times (Poisson)]:R,R: '
         '--concurrency=[closed loop\: number of requests that are open at once]:N,N: '

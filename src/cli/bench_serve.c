@@ -6,7 +6,7 @@
 #include "cli/dataset.h"
 #include "cli/load.h"
 
-enum { ENDPOINT_CHAT, ENDPOINT_COMPLETIONS, ENDPOINT_GENERATE };
+enum { ENDPOINT_CHAT, ENDPOINT_COMPLETIONS, ENDPOINT_GENERATE, ENDPOINT_AUTO };
 enum { WORDS_PROMPTS = 256, WARM_UP_AT_ONCE = 4 };
 #define WORDS_DEFAULT       "16..64"
 #define CONCURRENCY_DEFAULT "1,8,32"
@@ -23,8 +23,10 @@ typedef struct options {
 #define O(field) UM_FIELD(options, field)
 static const um_option rows[] = {
     UM_REMOTE_ROWS(options, remote, "Server"),
-    {"endpoint", NULL, UM_OPT_CHOICE, O(endpoint), 0, 0, "chat|completions|generate", "chat", NULL, "NAME", "Server",
-     "endpoint to measure: /v1/chat/completions, /v1/completions or /generate"},
+    {"endpoint", NULL, UM_OPT_CHOICE, O(endpoint), 0, 0, "chat|completions|generate|auto", "auto", NULL, "NAME",
+     "Server",
+     "endpoint to measure: /v1/chat/completions, /v1/completions or /generate; auto is chat, or completions for a "
+     "model without a chat template"},
     {"timeout", NULL, UM_OPT_FLOAT, O(timeout), 0, 86400, NULL, "300", NULL, "S", "Server",
      "seconds without any data after which a request counts as failed; 0 means no limit"},
     {"request_rate", NULL, UM_OPT_STR, O(request_rate), 0, 0, NULL, NULL, NULL, "R,R", "Load",
@@ -107,6 +109,11 @@ static um_status open_prompts(bench *b, um_err *err) {
     um_free(models);
     um_free(path);
     return st;
+}
+
+static void choose_endpoint(bench *b) {
+    if (b->opt.endpoint != ENDPOINT_AUTO) return;
+    b->opt.endpoint = um_peer_has_chat_template(&b->peer) ? ENDPOINT_CHAT : ENDPOINT_COMPLETIONS;
 }
 
 static um_status make_body(bench *b, um_err *err) {
@@ -276,6 +283,7 @@ static um_status prepare(bench *b, const um_args *args, um_err *err) {
     if (!st) st = choose_points(b, err);
     if (!st) st = open_prompts(b, err);
     if (!st) st = um_peer_open(&b->peer, o->remote.url, o->remote.api_key, o->remote.served_model_name, err);
+    if (!st) choose_endpoint(b);
     if (!st) st = make_body(b, err);
     if (st) return st;
     b->load = (um_load){.peer = &b->peer,

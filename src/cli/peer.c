@@ -148,6 +148,19 @@ um_status um_peer_check_option(um_peer *p, const um_option *row, const void *bas
     return st;
 }
 
+/* ---- Chat template ----------------------------------------------------------------------------------------------- */
+
+bool um_peer_has_chat_template(um_peer *p) {
+    um_peer_message message = {0};
+    const char *source = NULL;
+    if (!p->is_unmask) return true;
+    if (!get(p, "/props", &message, NULL) && message.kind != UM_PEER_ERROR)
+        source = json_string_value(json_object_get(message.root, "chat_template"));
+    bool has = !source || *source;
+    um_peer_message_free(&message);
+    return has;
+}
+
 /* ---- Model and version ------------------------------------------------------------------------------------------- */
 
 /* Returns the model of the list with this name (NULL: the first), or NULL. */

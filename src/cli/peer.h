@@ -34,6 +34,8 @@ um_http_call *um_peer_call(um_peer *p, const char *path, const um_buf *body, dou
 /* Checks the value of a parameter (the row's field in `base`) against GET /options of an unmask server: name, range,
  * words. UM_EINVAL, UM_ERANGE. Returns UM_OK if the server does not describe its parameters. */
 um_status um_peer_check_option(um_peer *p, const um_option *row, const void *base, um_err *err);
+/* Whether the server can render messages. Only a server of unmask tells (GET /props); true if the answer is unknown. */
+bool um_peer_has_chat_template(um_peer *p);
 /* If the error is a failed connection, adds advice to its message. Returns s. */
 um_status um_peer_explain_error(um_status s, const char *url, um_err *err);
 

@@ -118,6 +118,15 @@ every_endpoint_is_measured() {
     done
     [ "$(jq .points[0].tpot_seconds "$work/json")" = null ] # unknown without a stream
 }
+models_without_a_template_are_measured_with_text() {
+    local model=build/data/golden/models/sdar
+    serve --in-process
+    try bench serve --url "$url" --quiet --max-tokens 8 --concurrency 1 --requests 2 --prompt-words 5..9 \
+        --report "$work/json"
+    [ "$rc" = 0 ]
+    [ "$(point 0 answered)" = 2 ]
+    [ "$(jq -r .endpoint "$work/json")" = /v1/completions ]
+}
 failures_are_counted_by_status() {
     bench --concurrency 2 --requests 4 --body '{"temperature": -1}'
     [ "$rc" = 1 ]
