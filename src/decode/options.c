@@ -40,7 +40,9 @@ const um_option um_sampling_options[] = {
     {"frequency_penalty", NULL, UM_OPT_FLOAT, S(frequency_penalty), -2, 2, NULL, "0", NULL, "X", "Sampling",
      "subtract this from a token's logit for each time that it occurs in the answer"},
     {"max_tokens", "max_new_tokens,max_completion_tokens", UM_OPT_INT, S(max_tokens), 1, 1e9, NULL, "auto", "0", "N",
-     "Limits", "largest number of tokens in the answer; auto means the checkpoint's limit, else 512"},
+     "Limits",
+     "largest number of tokens in the answer; auto means the checkpoint's limit, else 512; prompt and answer together "
+     "have at most max_model_len tokens"},
     {"min_tokens", "min_new_tokens", UM_OPT_INT, S(min_tokens), 0, 1e9, NULL, "0", NULL, "N", "Limits",
      "don't let a token end the answer before it has this many tokens"},
     {"max_nfe", NULL, UM_OPT_INT, S(max_nfe), 0, 1e9, NULL, "0", NULL, "N", "Limits",

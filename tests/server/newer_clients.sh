@@ -101,6 +101,19 @@ a_prompt_is_truncated_to_its_last_tokens() {
     refuses /v1/completions '{"prompt": "a", "truncate_prompt_tokens": 1000000}' truncate_prompt_tokens max_model_len
 }
 
+answers_end_at_the_length_of_the_model() {
+    call /v1/models
+    local most
+    most=$(member 'data[0].max_model_len')
+    post /v1/completions '{"prompt": "a", "max_tokens": 1000000, "ignore_eos": true}'
+    [ "$status" = 200 ]
+    [ "$(member usage.total_tokens)" = "$most" ]
+    [ "$(member 'choices[0].finish_reason')" = length ]
+    post /v1/completions "{\"prompt\": [$(seq -s, "$most" | sed 's/[0-9]*/7/g')], \"max_tokens\": 1}"
+    [ "$status" = 400 ]
+    [ "$(member error.code)" = context_length_exceeded ]
+}
+
 tokens_are_named_by_their_ids() {
     chat '"logprobs": true, "top_logprobs": 2, "return_tokens_as_token_ids": true, "return_token_ids": true'
     [ "$(jq '[.choices[0].token_ids[] | "token_id:\(.)"] == [.choices[0].logprobs.content[].token]' "$work/body")" = true ]
