@@ -410,7 +410,7 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS
 
 fuzz-programs: $(FUZZ_PROGRAMS)
 
-soak: tests/soak/engine_soak.c ## run 100,000 requests with too few pages, fill a million answers under constraints, then random requests and a server under load for SOAK_SECONDS each, then hostile clients, schemathesis, lm-eval, clients from PyPI, the sdist, the notebook, a cluster of Ray, the comparison with PyTorch and vLLM
+soak: tests/soak/engine_soak.c ## run 100,000 requests with too few pages, fill a million answers under constraints, then random requests and a server under load for SOAK_SECONDS each, then hostile clients, schemathesis, lm-eval, clients from PyPI, the sdist, the notebook, clusters of Ray and Slurm, the comparison with PyTorch and vLLM
 	@$(MAKE) $(BUILD)/unmask $(TRIALS) $(BUILD)/tests/soak/engine_soak $(BUILD)/tests/engine/pressure_test $(BUILD)/tests/server/mixed_load_test
 	@tests/soak/run.sh $(BUILD) $(SOAK_SECONDS) $(SOAK_PARTS)
 

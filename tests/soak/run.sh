@@ -8,7 +8,7 @@ build=$1 seconds=$2
 shift 2
 export BUILD=$build UNMASK=$build/unmask
 
-parts='pressure constraints engine load lm_eval hostile openapi clients python ray verify vllm'
+parts='pressure constraints engine load lm_eval hostile openapi clients python ray slurm verify vllm'
 run_part() {
     case $1 in
     pressure) UM_TEST_REQUESTS=100000 "$build/tests/engine/pressure_test" ;;
@@ -16,7 +16,7 @@ run_part() {
     engine) "$build/tests/soak/engine_soak" "$seconds" ;;
     load) UM_TEST_SECONDS=$seconds "$build/tests/server/mixed_load_test" ;;
     hostile) python3 tests/soak/hostile.py ;;
-    lm_eval | openapi | clients | python) "tests/soak/$1.sh" "$build" ;;
+    lm_eval | openapi | clients | python | slurm) "tests/soak/$1.sh" "$build" ;;
     ray | verify | vllm) tests/soak/pypi.sh "$build" "$1" ;;
     *)
         echo "expected one of $parts"
