@@ -276,6 +276,10 @@ um_segment *um_pass_add(um_pass *p, um_req *r, um_pass_kind kind, int32_t start,
 void um_pass_feed_masks_last(um_pass *p, const um_req *r, um_segment *s, int32_t from);
 /* Places the keys of a segment, vis indices [0, end), in scratch pages, so that none of them is stored. */
 void um_pass_use_scratch(um_pass *p, um_segment *s, int32_t end);
+/* Returns the first visibility index behind n keys of the request where keys in scratch pages may begin: a multiple of
+ * the page size and of UM_KEY_GROUP, so that the page size does not change the order in which attention sums up keys.
+ */
+int32_t um_req_first_scratch(const um_req *r, int32_t n);
 /* Appends a row that predicts position pos from hidden row `src`, with the request's sampling parameters, edits,
  * bans of bad sequences and number of likeliest ids. `count` is the block's step (um_block.count), a part of the random
  * key. */

@@ -302,6 +302,12 @@ void um_pass_use_scratch(um_pass *p, um_segment *s, int32_t end) {
     s->page = page;
 }
 
+int32_t um_req_first_scratch(const um_req *r, int32_t n) {
+    int32_t step = r->traits->page_size;
+    while (step % UM_KEY_GROUP) step += r->traits->page_size;
+    return UM_CEIL_DIV(n, step) * step;
+}
+
 um_soft *um_pass_soft(um_pass *p, um_segment *s, int32_t at, int32_t n, int32_t **id, float **w) {
     um_soft *soft = p->soft + p->n_softs++;
     if (!s->soft) s->soft = soft;

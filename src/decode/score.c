@@ -52,6 +52,11 @@ typedef struct scorer {
     int32_t n_planned, n_asked;
     asked *asked; /* [rows_max] */
 
+    /* Blocks: the keys of a set lie in scratch pages, so that several sets of a block can be in one pass. */
+    int32_t *vis;    /* [block] visibility indices, the same for all sets */
+    int32_t *table;  /* [per_pass, n_pages] the request's pages, then scratch pages */
+    int32_t n_pages; /* of a table */
+
     double total, *token; /* sums; [n] */
     double variance;      /* of total; NAN: unknown */
     bool is_greedy;       /* so far */
@@ -65,9 +70,6 @@ static int32_t n_tokens(const scorer *s) { return s->end - s->start; }
 
 /* Returns the first position of the block; the prompt may reach into it. */
 static int32_t grid_start(const scorer *s) { return s->block ? s->start / s->block * s->block : 0; }
-
-/* Returns the end of the positions that a pass feeds. */
-static int32_t fed_end(const um_req *r, const scorer *s) { return s->block ? grid_start(s) + s->block : r->limit; }
 
 /* A single token has only one set of masks, and only one order. */
 static bool is_scored_in_order(const scorer *s) { return s->how.method == UM_SCORING_CONFIDENCE || n_tokens(s) == 1; }
@@ -136,11 +138,19 @@ static um_status resolve_blocks(um_req *r, scorer *s, um_err *err) {
 }
 
 /* Returns the number of sets that a pass feeds at most. A quarter of a step is left to a score, so that a long one does
- * not keep others waiting. With blocks, sets would overwrite each other's keys. */
+ * not keep others waiting. */
 static int32_t sets_per_pass(const um_req *r, const scorer *s) {
-    if (s->block) return 1;
-    const int32_t tokens = r->traits->step_tokens / 4 / (r->limit * s->copies);
-    return UM_MAX(1, UM_MIN(tokens, r->traits->step_segments / 4 / s->copies));
+    const int32_t one = s->block ? s->block : r->limit * s->copies;
+    const int32_t segments = r->traits->step_segments / 4 / s->copies;
+    return UM_MAX(1, UM_MIN(r->traits->step_tokens / 4 / one, segments));
+}
+
+static void allocate_tables(const um_req *r, scorer *s) {
+    if (!s->block) return;
+    const int32_t last = UM_CEIL_DIV(r->limit, s->block) * s->block;
+    s->n_pages = UM_CEIL_DIV(um_req_first_scratch(r, last) + s->block, r->traits->page_size);
+    s->table = UM_NEW_ARRAY(int32_t, um_mul((size_t)s->n_pages, (size_t)s->per_pass));
+    s->vis = UM_NEW_ARRAY(int32_t, (size_t)s->block);
 }
 
 um_status um_scorer_new(um_req *r, const um_score_params *params, um_err *err) {
@@ -156,6 +166,7 @@ um_status um_scorer_new(um_req *r, const um_score_params *params, um_err *err) {
     s.masked = UM_NEW_ARRAY(bool, widest);
     s.asked = UM_NEW_ARRAY(asked, um_mul(widest, (size_t)s.per_pass));
     s.token = UM_NEW_ARRAY(double, (size_t)s.n);
+    allocate_tables(r, &s);
     enter_block(r, &s, r->n_prompt);
     r->state = UM_NEW(scorer);
     *(scorer *)r->state = s;
@@ -167,29 +178,34 @@ static void free_state(um_req *r) {
     um_free(s->masked);
     um_free(s->asked);
     um_free(s->token);
+    um_free(s->table);
+    um_free(s->vis);
     um_free(s);
     r->state = NULL;
 }
 
 /* ---- Needs ------------------------------------------------------------------------------------------------------- */
 
-static um_need need_of_blocks(const um_req *r, const scorer *s) {
-    const int32_t known = grid_start(s) - r->stored, all = UM_CEIL_DIV(r->limit, s->block) * s->block;
-    const int32_t tokens = fed_end(r, s) - r->stored;
-    return (um_need){.tokens = tokens,
-                     .least = known > 0 ? s->block : tokens,
-                     .rows = n_tokens(s),
-                     .slots = fed_end(r, s),
-                     .tokens_max = s->block,
-                     .rows_max = UM_MIN(s->block, s->n),
-                     .slots_max = all,
-                     .positions_max = all,
-                     .tables = 1};
-}
-
 /* Returns the number of sets that the next pass feeds if it has the room. */
 static int32_t sets_of_pass(const scorer *s) {
     return s->orders ? 1 : UM_MIN(s->per_pass, s->sets.count - s->next_set);
+}
+
+static um_need need_of_blocks(const um_req *r, const scorer *s) {
+    const int32_t known = grid_start(s) - r->stored, all = UM_CEIL_DIV(r->limit, s->block) * s->block;
+    const int32_t n = sets_of_pass(s), scratch = UM_CEIL_DIV(s->block, r->traits->page_size) * r->traits->page_size;
+    return (um_need){.tokens = known + n * s->block,
+                     .least = s->block,
+                     .rows = n * n_tokens(s),
+                     .slots = grid_start(s),
+                     .scratch = n * scratch,
+                     .segments = n + 1,
+                     .tokens_max = s->block,
+                     .rows_max = s->per_pass * UM_MIN(s->block, s->n),
+                     .slots_max = all - s->block,
+                     .scratch_max = s->per_pass * scratch,
+                     .positions_max = all,
+                     .tables = 1};
 }
 
 static um_need need_of_whole(const um_req *r, const scorer *s) {
@@ -214,11 +230,15 @@ static um_need need(const um_req *r) {
 /* ---- Plan -------------------------------------------------------------------------------------------------------- */
 
 /* Adds a row for the true token at position `pos`. `first` is the first position of the segment, whose tokens begin at
- * `at` in the pass. */
+ * `at` in the pass. In families that shift, the token before it predicts the first position: it ends the segment of
+ * known tokens, the first one of the pass, or its final hidden row was saved. */
 static um_row *add_row(um_req *r, um_pass *pass, int32_t at, int32_t first, int32_t pos) {
-    const int32_t src = pos - r->traits->shift - first;
+    const int32_t src = pos - r->traits->shift - first, known = pass->seg[0].pos[0] < first ? pass->seg[0].n - 1 : -1;
     um_row *row = &pass->row[pass->n_rows++];
-    *row = (um_row){.src = {src < 0 ? -1 - r->saved : at + src, 0},
+    *row = (um_row){.src = {src >= 0     ? at + src
+                            : known >= 0 ? known
+                                         : -1 - r->saved,
+                            0},
                     .w = {1, 0},
                     .how = {.top_p = 1},
                     .want = UM_WANT_SAMPLE | UM_WANT_PROB_OF,
@@ -268,30 +288,49 @@ static void plan_whole(um_req *r, scorer *s, um_pass *pass) {
     for (int32_t i = 0; i < pass->n_seg; i++) um_pass_use_scratch(pass, &pass->seg[i], r->limit);
 }
 
-/* In families that shift, the last stored position predicts the next one: saves its final hidden row. */
-static void save_hidden_row(const um_req *r, um_segment *seg, int32_t stored_end) {
-    if (r->traits->shift == 0 || stored_end <= seg->pos[0]) return;
-    seg->save_src = stored_end - 1 - seg->pos[0];
+/* Stores known tokens. In families that shift, saves the final hidden row of the last one. */
+static void add_known(um_req *r, um_pass *pass, um_pass_kind kind, int32_t end, um_visibility rule) {
+    um_segment *seg = um_pass_add(pass, r, kind, r->stored, end, rule);
+    if (r->traits->shift == 0) return;
+    seg->save_src = seg->n - 1;
     seg->save_to = r->saved;
+}
+
+/* Adds the segment of set number i of the pass. It reads the stored keys and its own, which follow in scratch pages. */
+static um_segment *add_block(um_req *r, scorer *s, um_pass *pass, um_pass_kind kind, int32_t i) {
+    const int32_t grid = grid_start(s), first = s->vis[0], page = pass->page_size;
+    int32_t *table = s->table + (size_t)i * (size_t)s->n_pages;
+    um_segment *seg = um_pass_add(pass, r, kind, grid, grid + s->block, (um_visibility){.see = UM_SEE_FULL});
+    um_pass_use_scratch(pass, seg, s->block);
+    memcpy(table + first / page, seg->page, (size_t)UM_CEIL_DIV(s->block, page) * sizeof *table);
+    if (grid) memcpy(table, r->page[0], (size_t)UM_CEIL_DIV(grid, page) * sizeof *table);
+    seg->page = table;
+    seg->vis = s->vis;
+    seg->keys = (um_range){0, first + s->block};
+    seg->hole = (um_range){grid, first};
+    return seg;
 }
 
 static void plan_block(um_req *r, scorer *s, um_pass *pass) {
     const um_visibility rule = {.see = UM_SEE_BLOCK_CAUSAL, .block = s->block};
-    const int32_t grid = grid_start(s), end = fed_end(r, s);
+    const int32_t grid = grid_start(s), known = grid - r->stored, room = (pass->budget - known) / s->block;
     const um_pass_kind kind = s->begun ? UM_PASS_DENOISE : UM_PASS_PREFILL;
-    const bool is_chunk = r->stored < grid && end - r->stored > pass->budget;
+    const um_pass_kind stores = s->begun ? UM_PASS_COMMIT : kind;
+    const bool is_chunk = room < 1;
     const int32_t chunk = UM_MIN(grid, r->stored + pass->budget / s->block * s->block);
-    double weight = 1;
-    s->n_planned = !is_chunk;
+    s->n_planned = is_chunk ? 0 : UM_MIN(sets_of_pass(s), room);
     if (um_pass_store(pass, r, is_chunk ? chunk : 0)) {
-        um_segment *seg = um_pass_add(pass, r, s->begun ? UM_PASS_COMMIT : kind, r->stored, chunk, rule);
-        save_hidden_row(r, seg, chunk);
+        add_known(r, pass, stores, chunk, rule);
         return;
     }
-    um_segment *seg = um_pass_add(pass, r, kind, r->stored, end, rule);
-    save_hidden_row(r, seg, grid);
-    if (!s->orders) take_set(s, s->next_set, &weight);
-    mask(r, s, pass, seg, s->orders ? -1 : s->next_set, weight);
+    if (known > 0) add_known(r, pass, stores, grid, rule);
+    for (int32_t i = 0; i < s->block; i++) s->vis[i] = um_req_first_scratch(r, grid) + i;
+    for (int32_t i = 0; i < s->n_planned; i++) {
+        const int32_t set = s->orders ? -1 : s->next_set + i;
+        double weight = 1;
+        if (set >= 0) take_set(s, set, &weight);
+        mask(r, s, pass, add_block(r, s, pass, kind, i), set, weight);
+    }
 }
 
 static void plan(um_req *r, um_pass *pass) {

@@ -88,7 +88,7 @@ static void resolve_sizes(um_engine *e) {
 static um_pass step_capacity(const um_engine *e) {
     const um_config *c = &e->config;
     const int32_t T = c->max_num_batched_tokens, R = c->max_num_reqs, S = c->page_size;
-    bool whole_sequence = e->traits.see == UM_SEE_FULL;
+    const bool has_scratch = e->traits.see != UM_SEE_CAUSAL; /* whole sequences, and the blocks of scores */
     return (um_pass){.n_seg = 2 * R,
                      .n_rows = T,
                      .n_tokens = T,
@@ -97,7 +97,7 @@ static um_pass step_capacity(const um_engine *e) {
                      .n_softs = T,
                      .n_soft_ids = 16 * T,
                      .n_selects = 2 * R,
-                     .n_scratch = whole_sequence ? UM_CEIL_DIV(T, S) + 2 * R : 0,
+                     .n_scratch = has_scratch ? UM_CEIL_DIV(T, S) + 2 * R : 0,
                      .page_size = S,
                      .first_scratch = c->num_pages};
 }

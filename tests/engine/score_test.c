@@ -329,6 +329,25 @@ static void choices_share_their_prompt(void **state) {
     assert_memory_equal(value[0], value[1], sizeof value[0]);
 }
 
+/* Sets of masks of a long sequence, and of a block, share passes: of 12 segments of a step a score takes 3. */
+static void sets_share_passes(void **state) {
+    const test_engine *const engine[] = {&llada, &sdar};
+    (void)state;
+    for (size_t k = 0; k < UM_LEN(engine); k++) {
+        um_score_request s = score(engine[k], NULL);
+        outcome o = {0};
+        um_err err;
+        int32_t steps = 0;
+        s.arg = &o;
+        s.params.samples = 30;
+        (void)add(engine[k], &s);
+        for (; um_engine_pending(engine[k]->engine); steps++)
+            assert_int_equal(um_engine_step(engine[k]->engine, &err), UM_OK);
+        assert_true(o.r.passes >= 29);
+        assert_true(steps * 5 <= o.r.passes * 2);
+    }
+}
+
 static void runs_beside_requests(void **state) {
     const test_engine *const engine[] = {&llada, &sdar};
     (void)state;
@@ -480,6 +499,7 @@ int main(void) {
         cmocka_unit_test(variances_of_blocks_add_up),
         cmocka_unit_test(all_methods_agree_on_one_token),
         cmocka_unit_test(choices_share_their_prompt),
+        cmocka_unit_test(sets_share_passes),
         cmocka_unit_test(runs_beside_requests),
         cmocka_unit_test(an_abort_ends_a_score_that_runs_or_waits),
         cmocka_unit_test(a_score_needs_no_callback),

@@ -57,14 +57,6 @@ static int32_t n_kept(const um_req *r, const um_canvas *c) {
 /* Returns the largest number of keys that a block may keep. */
 static int32_t n_slots(const um_req *r, const um_canvas *c) { return UM_MAX(1, (int32_t)ceil(c->length * ratio(r))); }
 
-/* Returns the visibility index of the block's first key, which follows n kept keys. The index is a multiple of the page
- * size and of UM_KEY_GROUP, so that the page size does not change the order in which attention sums up keys. */
-static int32_t first_of_block(const um_req *r, int32_t n) {
-    int32_t step = r->traits->page_size;
-    while (step % UM_KEY_GROUP) step += r->traits->page_size;
-    return UM_CEIL_DIV(n, step) * step;
-}
-
 /* ---- Creation ---------------------------------------------------------------------------------------------------- */
 
 /* Checks the parameters against the requested block_size. Blocks of a short canvas are shorter, and may be complete
@@ -106,7 +98,7 @@ static um_status init(um_req *r, um_err *err) {
         free_state(r);
         return st;
     }
-    int32_t longest = first_of_block(r, n_slots(r, &s->canvas)) + r->how.block_size;
+    int32_t longest = um_req_first_scratch(r, n_slots(r, &s->canvas)) + r->how.block_size;
     size_t pages = (size_t)UM_CEIL_DIV(longest, r->traits->page_size);
     for (int i = 0; i < 2; i++) s->table[i] = UM_NEW_ARRAY(int32_t, pages);
     s->vis = UM_NEW_ARRAY(int32_t, (size_t)r->how.block_size);
@@ -149,7 +141,7 @@ static void use_scratch(um_pass *pass, int32_t end) {
 
 /* Places the block's keys after the kept keys. */
 static void join_kept(sparse *s, um_req *r, um_pass *pass) {
-    const int32_t n = n_kept(r, &s->canvas), first = first_of_block(r, n), page = pass->page_size;
+    const int32_t n = n_kept(r, &s->canvas), first = um_req_first_scratch(r, n), page = pass->page_size;
     const size_t kept_pages = (size_t)UM_CEIL_DIV(n, page), pages = (size_t)UM_CEIL_DIV(pass->seg[0].n, page);
     for (int32_t i = 0; i < pass->seg[0].n; i++) s->vis[i] = first + i;
     for (int32_t i = 0; i < pass->n_seg; i++) {
