@@ -427,11 +427,11 @@ bench-models: all
 	$(BUILD)/unmask bench --model models/tiny-block
 	$(BUILD)/unmask bench --model models/tiny-full --requests 32 --steps 64
 
-bench-ops: $(BUILD)/unmask ## time the single operations of the cpu backend, and linear layers of oneDNN for comparison
+bench-ops: $(BUILD)/unmask ## time the single operations of the cpu backend, and linear layers of oneDNN and ggml for comparison
 	-@tools/deps.sh bench
-	@$(MAKE) $(BUILD)/bench/onednn_bench
+	@$(MAKE) $(BUILD)/bench/products_bench
 	$(BUILD)/unmask bench ops
-	$(BUILD)/bench/onednn_bench
+	$(BUILD)/bench/products_bench
 
 bench-text: $(BUILD)/bench/text_bench $(BUILD)/bench/chat_bench $(TOKENIZERS) ## time the tokenizers, or those below DATA, and the templates
 	$(BUILD)/bench/text_bench $(TOKENIZERS)
@@ -476,17 +476,23 @@ $(SERVE_BENCHES): %: %.o $(BUILD)/libserver.a $(LIBRARY)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(SERVER_LIBS) $(LIBS)
 
-BENCHES := $(BUILD)/bench/onednn_bench $(BUILD)/bench/text_bench $(BUILD)/bench/chat_bench
+BENCHES := $(BUILD)/bench/products_bench $(BUILD)/bench/text_bench $(BUILD)/bench/chat_bench
 
-# oneDNN is only for comparison. The benchmark also runs without it.
+# oneDNN and ggml are only for comparison. The benchmark also runs without them. GGML is the folder in which
+# tools/compare_llama_cpp.sh has built llama.cpp.
 ONEDNN = $(shell printf '\043include <dnnl.h>\n' | $(CC) $(CPPFLAGS) -E -x c - > /dev/null 2>&1 && echo -ldnnl)
+GGML ?= build/compare
+GGML_INCLUDE = $(wildcard $(GGML)/llama_cpp_python-*/vendor/llama.cpp/ggml/include)
+GGML_LIBS = $(wildcard $(GGML)/llama/ggml/src/libggml.a $(GGML)/llama/ggml/src/libggml-cpu.a) \
+            $(wildcard $(GGML)/llama/ggml/src/libggml-base.a)
 
-$(BUILD)/gen/onednn: FORCE
-	@$(call rewrite,$(ONEDNN))
+$(BUILD)/gen/rivals: FORCE
+	@$(call rewrite,$(ONEDNN) $(GGML_INCLUDE) $(GGML_LIBS))
 
-$(BUILD)/bench/onednn.o: $(BUILD)/gen/onednn
-$(BUILD)/bench/onednn_bench: $(BUILD)/bench/onednn.o
-$(BUILD)/bench/onednn_bench: LIBS += $(ONEDNN)
+$(BUILD)/bench/onednn.o $(BUILD)/bench/ggml.o: $(BUILD)/gen/rivals
+$(BUILD)/bench/ggml.o: UM_CFLAGS += $(addprefix -isystem ,$(GGML_INCLUDE))
+$(BUILD)/bench/products_bench: $(BUILD)/bench/onednn.o $(BUILD)/bench/ggml.o
+$(BUILD)/bench/products_bench: LIBS += $(ONEDNN) $(if $(strip $(GGML_LIBS)),$(GGML_LIBS) -lstdc++ -lgomp)
 
 $(BENCHES): %: %.o $(BUILD)/bench/machine.o $(LIBRARY)
 	$(call say,link)

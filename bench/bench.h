@@ -1,4 +1,4 @@
-/* Helpers of the benchmarks: the description of the machine, and oneDNN for comparison. */
+/* Helpers of the benchmarks: the description of the machine; oneDNN and ggml for comparison. */
 #ifndef UM_BENCH_H
 #define UM_BENCH_H
 
@@ -26,6 +26,18 @@ um_onednn *um_onednn_new(um_onednn_kind kind, um_dtype type, int n_tokens, int i
 void um_onednn_free(um_onednn *p);
 /* The run function of a um_measure_task whose arg is a um_onednn. Multiplies with copy number round % copies. */
 void um_onednn_run(void *arg, int round);
+
+/* ---- ggml.c: the same product by the library of llama.cpp ---- */
+
+bool um_bench_has_ggml(void);
+typedef struct um_ggml um_ggml;
+/* Prepares products of x [n_tokens, in] with `copies` matrices w [out, in]: bf16, q8_0 for UM_Q8, or q4_0 for UM_Q4. x
+ * and w have the first numbers of `random` [max(n_tokens, out) * in]. Returns NULL for other types, and without ggml.
+ */
+um_ggml *um_ggml_new(um_dtype type, int threads, int n_tokens, int in, int out, const float *random, int copies);
+void um_ggml_free(um_ggml *p);
+/* The run function of a um_measure_task whose arg is a um_ggml. */
+void um_ggml_run(void *arg, int round);
 
 #ifdef __cplusplus
 }

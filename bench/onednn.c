@@ -68,6 +68,7 @@ static dnnl_memory_t reorder(const um_onednn *p, const dnnl_memory_desc_t *plain
 
 um_onednn *um_onednn_new(um_onednn_kind kind, um_dtype type, int n_tokens, int in, int out, const void *w, int copies) {
     bool is_matmul = kind == UM_ONEDNN_MATMUL; /* matmul takes the weights as [in, out] */
+    if (type == UM_Q4) return NULL;
     um_onednn *p = UM_NEW(um_onednn);
     dnnl_primitive_desc_t d = NULL;
     dnnl_memory_desc_t x = describe(type, n_tokens, in, dnnl_ab), y = describe(UM_F32, n_tokens, out, dnnl_ab);

@@ -354,7 +354,7 @@ struct timeval um_timeval(double seconds); /* converts a duration for timers; ne
 
 /* ---- Measuring (measure.c) --------------------------------------------------------------------------------------- */
 
-enum { UM_MEASURE_WINDOWS = 15, UM_MEASURE_TASKS = 3 }; /* the most windows, and tasks that are measured in turns */
+enum { UM_MEASURE_WINDOWS = 15, UM_MEASURE_TASKS = 4 }; /* the most windows, and tasks that are measured in turns */
 #define UM_MEASURE_WAITED_MAX 0.05                      /* largest share of a window that other processes may take */
 
 /* A function to measure. round counts its calls, so that it can alternate between copies of its data. */
