@@ -7,7 +7,11 @@
  * The group is a backend like any other (um_ranks_backend_new): its device, weights, vectors and um_forward hold those
  * of the ranks. The member backend sees its place in the group as um_network.rank. After a product that was cut by
  * columns it adds the partial results of all ranks, always in the order of the ranks, so results do not depend on
- * timing. */
+ * timing.
+ *
+ * The ranks of a group are in one process and share its memory, or each rank is in a process of its own, on any host
+ * (um_ranks_backend_launch). Rank 0 then plans. It sends every batch to the others, which follow it (um_ranks_follow).
+ */
 #ifndef UM_OPS_RANKS_H
 #define UM_OPS_RANKS_H
 
@@ -72,7 +76,11 @@ typedef struct um_rank {
 } um_rank;
 
 um_ranks *um_ranks_new(int32_t n, double timeout);
-void um_ranks_free(um_ranks *g); /* g may be NULL */
+/* Makes g the group of a rank whose others are in other processes, behind this link. */
+struct um_link;
+void um_ranks_set_link(um_ranks *g, struct um_link *link);
+struct um_link *um_ranks_link(const um_ranks *g); /* NULL: the ranks are in one process */
+void um_ranks_free(um_ranks *g);                  /* g may be NULL */
 
 enum { UM_RANKS_SLOTS = 8 };
 /* Publishes an address for the other ranks. The ranks of a um_forward are created one after the other, from rank 0 on,
@@ -90,14 +98,51 @@ bool um_ranks_is_broken(um_ranks *g, um_err *err);
 /* The seconds that a rank waits for another. */
 double um_ranks_timeout(const um_ranks *g);
 
+/* ---- Results of other ranks (ranks/gather.c) ---- */
+
+/* Returns whether the ranks of the group are in one process. */
+bool um_ranks_share_memory(const um_rank *r);
+/* Allocates space for `bytes` bytes of what each other rank publishes under `slot`, if they are in other processes.
+ * Errors: UM_ENOMEM. */
+um_status um_ranks_mirror(const um_rank *r, int slot, size_t bytes, um_err *err);
+/* The floats that one sum moves at a time between processes. */
+enum { UM_RANKS_CHUNK = 1 << 18 };
+/* Makes the floats [first, first + n) of what the ranks publish under `slot` readable with um_ranks_gathered: to all
+ * ranks, or with `all` false at least to rank 0. Between processes n may differ from rank to rank. Returns false like
+ * um_ranks_meet. */
+bool um_ranks_gather(const um_rank *r, int slot, size_t first, size_t n, bool all);
+/* Returns the address of float `first` of a rank, after um_ranks_gather with the same slot and `first`. */
+const float *um_ranks_gathered(const um_rank *r, int slot, int32_t rank, size_t first);
+/* Copies p [n] of rank 0 to p of the other ranks. The ranks must be in different processes. Returns false like
+ * um_ranks_meet. */
+bool um_ranks_spread(const um_rank *r, float *p, size_t n);
+
 /* ---- The backend (ranks/group.c, ranks/forward.c) ---- */
 
 struct um_backend;
+struct um_device;
+struct um_network;
 /* Makes a backend whose devices are groups of n devices of `inner`, 1 <= n <= UM_RANKS_MAX. A group opens the devices
  * um_dev_config.rank_number [n]. A rank waits `timeout` seconds for the others. *out is released with
  * um_ranks_backend_free after its devices. */
 void um_ranks_backend_new(struct um_backend **out, const struct um_backend *inner, int32_t n, double timeout);
 void um_ranks_backend_free(struct um_backend *b); /* b may be NULL */
+
+/* The place of a process whose group is spread over processes. */
+typedef struct um_launch {
+    int32_t rank;     /* of this process */
+    const char *addr; /* host name or address where rank 0 listens */
+    int32_t port;
+    /* Lines "name: value" that must be the same in all ranks: the version, the model, options. */
+    const char *facts;
+} um_launch;
+/* Makes the devices of a backend one rank each of a group in n processes. `launch` must outlive b. A device is opened
+ * when all ranks have joined and agree on the facts. Errors of open are then also: UM_EDEVICE, a rank is missing, the
+ * port is in use, or rank 0 does not answer in time; UM_EINVAL, the ranks differ, or two have the same number. */
+void um_ranks_backend_launch(struct um_backend *b, const um_launch *launch);
+/* Runs the passes that rank 0 plans, on a device whose rank is not 0, until rank 0 closes its device. Errors:
+ * UM_EDEVICE, a rank has failed; the message has its number and its words. */
+um_status um_ranks_follow(const struct um_backend *b, struct um_device *d, const struct um_network *n, um_err *err);
 
 #ifdef __cplusplus
 }

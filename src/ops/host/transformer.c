@@ -62,8 +62,9 @@ struct um_forward {
     float *partial[2];     /* [partial_rows, H] partial results, which all ranks read; used in turns */
     int32_t kv_copies;     /* of the layer whose keys are being selected, see um_layer_kind */
     int32_t turn;          /* index of the next one in `partial` */
-    float *head_rows;      /* [HEAD_ROWS, rows of this rank's head] products with its part of the vocabulary */
-    float *logits[2];      /* [HEAD_ROWS, vocab] products with all of it, shared by all ranks; used in turns */
+    float *head_rows[2];   /* [HEAD_ROWS, rows of this rank's head] products with its part of the vocabulary, which
+                              other ranks read; used in turns */
+    float *logits;         /* [rows that this rank answers, vocab] products with all of it */
     bool is_lost;          /* another rank has failed in this pass */
     const um_batch *batch; /* the submitted pass, until um_host_wait */
 };
@@ -159,7 +160,7 @@ static void linear(um_forward *f, const um_linear *w, const um_batch *b, rows at
 /* ---- Ranks ---- */
 
 /* The addresses that ranks publish. */
-enum { SHARED_PARTIAL, SHARED_PARTIAL_2, SHARED_LOGITS, SHARED_LOGITS_2, SHARED_BLEND };
+enum { SHARED_PARTIAL, SHARED_PARTIAL_2, SHARED_HEAD, SHARED_HEAD_2, SHARED_BLEND };
 
 /* Returns the rows of `partial`. They hold a result for each token of a pass, and a score for each key of a request. */
 static int32_t partial_rows(const um_forward *f) {
@@ -170,32 +171,49 @@ static int32_t partial_rows(const um_forward *f) {
 /* Returns where a layer that is cut by columns writes its results: `own`, or memory that all ranks read. */
 static float *partial_of(const um_forward *f, float *own) { return f->rank ? f->partial[f->turn] : own; }
 
+/* Returns how many of n floats the ranks exchange at a time. */
+static size_t piece_of(const um_rank *r, size_t n) {
+    return um_ranks_share_memory(r) ? n : UM_MIN(n, (size_t)UM_RANKS_CHUNK);
+}
+
 /* Computes y = the sum of the partial results of all ranks, or y += that with `add`. y starts at the first token. A
- * rank writes to the same memory again after the next meeting, when all have read it. */
+ * rank writes to the same memory again after the next meeting, when all have read it. With more than two processes,
+ * rank 0 alone gets the partial results and sends the sum, which has fewer bytes. */
 static void sum_ranks(um_forward *f, rows at, bool add, float *y) {
     const float *part[UM_RANKS_MAX];
-    const size_t H = (size_t)f->net->hidden;
-    f->is_lost |= !um_ranks_meet(f->rank);
-    for (int32_t r = 0; r < f->rank->n; r++)
-        part[r] = (const float *)um_ranks_shared(f->rank, SHARED_PARTIAL + f->turn, r) + (size_t)at.first * H;
-    f->ops->sum(f->dev, part, f->rank->n, (size_t)at.n * H, add, y + (size_t)at.first * H);
+    const um_rank *r = f->rank;
+    const size_t H = (size_t)f->net->hidden, first = (size_t)at.first * H, end = first + (size_t)at.n * H;
+    const int slot = SHARED_PARTIAL + f->turn;
+    const bool all = um_ranks_share_memory(r) || r->n == 2;
+    for (size_t from = first, n; from < end && !f->is_lost; from += n) {
+        n = piece_of(r, end - from);
+        f->is_lost |= !um_ranks_gather(r, slot, from, n, all);
+        for (int32_t other = 0; other < r->n; other++) part[other] = um_ranks_gathered(r, slot, other, from);
+        if (all || r->index == 0) f->ops->sum(f->dev, part, r->n, n, add, y + from);
+        if (!all) f->is_lost |= !um_ranks_spread(r, y + from, n);
+    }
     f->turn ^= 1;
 }
 
 /* See um_attention. The scores of a span go through memory that all ranks read. */
-static void merge_scores(void *arg, float *score, int32_t n, bool per_head) {
+static void merge_scores(void *arg, float *score, int32_t n_scores, bool per_head) {
     um_forward *f = (um_forward *)arg;
     const um_rank *r = f->rank;
+    const int slot = SHARED_PARTIAL + f->turn;
     const int32_t copies = f->kv_copies, first = per_head ? r->index / UM_MAX(copies, 1) * copies : 0,
                   end = per_head ? first + copies : r->n;
     if (per_head && copies <= 1) return;
-    assert(n <= (int64_t)partial_rows(f) * f->net->hidden);
-    memcpy(f->partial[f->turn], score, (size_t)n * sizeof *score);
-    f->is_lost |= !um_ranks_meet(r);
-    for (int32_t other = first; other < end; other++) {
-        const float *s = (const float *)um_ranks_shared(r, SHARED_PARTIAL + f->turn, other);
-        for (int32_t i = 0; i < n; i++)
-            score[i] = other == first ? s[i] : per_head ? UM_MAX(score[i], s[i]) : score[i] + s[i];
+    assert(n_scores <= (int64_t)partial_rows(f) * f->net->hidden);
+    memcpy(f->partial[f->turn], score, (size_t)n_scores * sizeof *score);
+    for (size_t from = 0, n; from < (size_t)n_scores && !f->is_lost; from += n) {
+        n = piece_of(r, (size_t)n_scores - from);
+        f->is_lost |= !um_ranks_gather(r, slot, from, n, true);
+        for (int32_t other = first; other < end; other++) {
+            const float *s = um_ranks_gathered(r, slot, other, from);
+            float *to = score + from;
+            for (size_t i = 0; i < n; i++)
+                to[i] = other == first ? s[i] : per_head ? UM_MAX(to[i], s[i]) : to[i] + s[i];
+        }
     }
     f->turn ^= 1;
 }
@@ -445,35 +463,65 @@ static void mix_row(const um_forward *f, const um_row *r, float *to) {
     }
 }
 
-/* Computes the products of n rows with this rank's part of the vocabulary, and copies them to those of all ranks. */
-static void multiply_head(um_forward *f, const um_row *row, int32_t n, float *logits) {
-    const um_network *net = f->net;
-    const um_cut_part vocab = {net->head_rows, UM_HEAD_UNIT};
-    const um_cut_range own = um_cut_range_of(vocab, f->rank->index, f->rank->n);
-    const int64_t width = own.end - own.start, n_used = UM_MIN(own.end, net->vocab) - own.start;
-    for (int32_t i = 0; i < n; i++) mix_row(f, &row[i], f->normed + (size_t)i * (size_t)net->hidden);
-    if (n_used <= 0) return;
-    f->ops->linear(f->dev, net->head, NULL, f->normed, n, false, f->head_rows);
-    for (int32_t i = 0; i < n; i++)
-        memcpy(logits + (size_t)i * (size_t)net->vocab + own.start, f->head_rows + (size_t)i * (size_t)width,
-               (size_t)n_used * sizeof(float));
+/* Returns a rank's rows of the head. *n_used: those of them that are ids. */
+static um_cut_range head_part(const um_network *net, const um_rank *r, int32_t rank, int64_t *n_used) {
+    const um_cut_range part = um_cut_range_of((um_cut_part){net->head_rows, UM_HEAD_UNIT}, rank, r->n);
+    *n_used = UM_MAX(UM_MIN(part.end, net->vocab) - part.start, 0);
+    return part;
 }
 
-/* Computes the answers of the rows in groups. Each rank computes a part of the logits of a group, and then the answers
- * to some of its rows. */
+/* Computes the products of n rows with this rank's part of the vocabulary. Returns the number of products. */
+static size_t multiply_head(um_forward *f, const um_row *row, int32_t n, float *out) {
+    const um_network *net = f->net;
+    int64_t n_used;
+    const um_cut_range own = head_part(net, f->rank, f->rank->index, &n_used);
+    for (int32_t i = 0; i < n; i++) mix_row(f, &row[i], f->normed + (size_t)i * (size_t)net->hidden);
+    if (n_used) f->ops->linear(f->dev, net->head, NULL, f->normed, n, false, out);
+    return (size_t)n * (size_t)(own.end - own.start);
+}
+
+/* Copies the logits of the rows [begin, end) of a group from the products of all ranks to f->logits. */
+static void join_logits(um_forward *f, int slot, int32_t begin, int32_t end) {
+    for (int32_t other = 0; other < f->rank->n; other++) {
+        int64_t n_used;
+        const um_cut_range part = head_part(f->net, f->rank, other, &n_used);
+        const float *from = um_ranks_gathered(f->rank, slot, other, 0);
+        for (int32_t i = begin; i < end && n_used; i++)
+            memcpy(f->logits + (size_t)(i - begin) * (size_t)f->net->vocab + part.start,
+                   from + (size_t)i * (size_t)(part.end - part.start), (size_t)n_used * sizeof(float));
+    }
+}
+
+/* Sends the blends of embeddings that rank 0 has computed with the answers. */
+static void spread_blends(um_forward *f, const um_row *row, int32_t n) {
+    const size_t H = (size_t)f->net->hidden;
+    for (int32_t i = 0; i < n && !f->is_lost; i++)
+        if (row[i].blend) f->is_lost |= !um_ranks_spread(f->rank, f->blend + (size_t)(row[i].blend - 1) * H, H);
+}
+
+/* Computes the answers of the rows in groups. Each rank computes a part of the logits of a group. Then the ranks of one
+ * process each answer some of its rows; between processes rank 0, which needs the answers, answers all. */
 static void predict_in_ranks(um_forward *f, const um_batch *b, um_head *head) {
     const um_rank *r = f->rank;
+    const bool shares = um_ranks_share_memory(r);
     int turn = 0;
     for (int32_t first = 0, n; first < b->n_rows && !f->is_lost; first += n, turn ^= 1) {
         n = UM_MIN(b->n_rows - first, HEAD_ROWS);
-        multiply_head(f, b->row + first, n, f->logits[turn]);
-        f->is_lost |= !um_ranks_meet(r);
-        const int32_t begin = n * r->index / r->n, end = n * (r->index + 1) / r->n;
-        head->logits = f->logits[turn] + (size_t)begin * (size_t)f->net->vocab;
-        head->row = b->row + first + begin;
+        const um_row *row = b->row + first;
+        const size_t products = multiply_head(f, row, n, f->head_rows[turn]);
+        f->is_lost |= !um_ranks_gather(r, SHARED_HEAD + turn, 0, products, false);
+        const int32_t begin = shares ? n * r->index / r->n : 0, end = shares          ? n * (r->index + 1) / r->n
+                                                                      : r->index == 0 ? n
+                                                                                      : 0;
+        head->logits = f->logits;
+        head->row = row + begin;
         head->answer = b->answer + first + begin;
         head->n_rows = end - begin;
-        if (head->n_rows && !f->is_lost) f->ops->head(f->dev, head);
+        if (head->n_rows && !f->is_lost) {
+            join_logits(f, SHARED_HEAD + turn, begin, end);
+            f->ops->head(f->dev, head);
+        }
+        if (!shares) spread_blends(f, row, n);
     }
 }
 
@@ -606,29 +654,45 @@ static widths widest(const um_network *n) {
     return w;
 }
 
-/* Returns rows that all ranks use. Rank 0 allocates them. */
-static um_status new_shared(um_forward *f, float **out, int slot, int32_t rows, int32_t width, const char *what,
-                            um_err *err) {
+/* Returns whether another rank has allocated the blends of embeddings of this one. */
+static bool borrows_blends(const um_forward *f) {
+    return f->rank && f->rank->index > 0 && um_ranks_share_memory(f->rank);
+}
+
+/* Allocates the blends of embeddings. All ranks of a process use those of rank 0. */
+static um_status new_blends(um_forward *f, um_err *err) {
     um_status s = UM_OK;
-    if (!f->rank || f->rank->index == 0) s = new_rows(f, out, rows, width, what, err);
-    else *out = (float *)um_ranks_shared(f->rank, slot, 0);
-    if (f->rank && !s) um_ranks_publish(f->rank, slot, *out);
+    if (!f->c.n_blends) return UM_OK;
+    if (borrows_blends(f)) f->blend = (float *)um_ranks_shared(f->rank, SHARED_BLEND, 0);
+    else s = new_rows(f, &f->blend, f->c.n_blends, f->net->hidden, "blends of embeddings", err);
+    if (f->rank && !s) um_ranks_publish(f->rank, SHARED_BLEND, f->blend);
     return s;
 }
 
-/* Allocates the memory for results of this rank, and that which all ranks share. */
+/* Allocates the memory for results that ranks exchange. */
 static um_status new_rank_rows(um_forward *f, um_err *err) {
     const um_network *n = f->net;
-    const int32_t rows = partial_rows(f);
-    um_status s = UM_OK;
-    if (!n->rank) return UM_OK;
-    for (int i = 0; i < 2 && !s; i++) {
-        s = new_rows(f, &f->partial[i], rows, n->hidden, "partial results", err);
-        if (!s) um_ranks_publish(n->rank, SHARED_PARTIAL + i, f->partial[i]);
-        if (!s) s = new_shared(f, &f->logits[i], SHARED_LOGITS + i, HEAD_ROWS, n->vocab, "logits", err);
+    const um_rank *r = n->rank;
+    int64_t width = 0, widest = 0, n_used;
+    if (!r) return UM_OK;
+    const int32_t answered = um_ranks_share_memory(r) ? UM_CEIL_DIV(HEAD_ROWS, r->n) : r->index ? 0 : HEAD_ROWS;
+    for (int32_t other = 0; other < r->n; other++) {
+        const um_cut_range part = head_part(n, r, other, &n_used);
+        widest = UM_MAX(widest, part.end - part.start);
+        if (other == r->index) width = part.end - part.start;
     }
-    const um_cut_range own = um_cut_range_of((um_cut_part){n->head_rows, UM_HEAD_UNIT}, n->rank->index, n->rank->n);
-    return s ? s : new_rows(f, &f->head_rows, HEAD_ROWS, (int32_t)(own.end - own.start), "logits", err);
+    um_status s = answered ? new_rows(f, &f->logits, answered, n->vocab, "logits", err) : UM_OK;
+    for (int i = 0; i < 2 && !s; i++) {
+        s = new_rows(f, &f->partial[i], partial_rows(f), n->hidden, "partial results", err);
+        if (!s) s = new_rows(f, &f->head_rows[i], HEAD_ROWS, (int32_t)width, "logits", err);
+        if (s) break;
+        um_ranks_publish(r, SHARED_PARTIAL + i, f->partial[i]);
+        um_ranks_publish(r, SHARED_HEAD + i, f->head_rows[i]);
+        s = um_ranks_mirror(r, SHARED_PARTIAL + i, UM_RANKS_CHUNK * sizeof(float), err);
+        if (!s && answered)
+            s = um_ranks_mirror(r, SHARED_HEAD + i, (size_t)HEAD_ROWS * (size_t)widest * sizeof(float), err);
+    }
+    return s;
 }
 
 static um_status new_workspace(um_forward *f, um_err *err) {
@@ -647,8 +711,7 @@ static um_status new_workspace(um_forward *f, um_err *err) {
     if (!s) s = new_lists(f, err);
     if (!s) s = new_rows(f, &f->hidden, T, n->hidden, "final hidden rows", err);
     if (!s) s = new_rows(f, &f->saved, f->c.n_saved, n->hidden, "saved hidden rows", err);
-    if (!s && f->c.n_blends)
-        s = new_shared(f, &f->blend, SHARED_BLEND, f->c.n_blends, n->hidden, "blends of embeddings", err);
+    if (!s) s = new_blends(f, err);
     return s ? s : new_rank_rows(f, err);
 }
 
@@ -702,11 +765,13 @@ um_status um_host_forward_new(um_forward **out, um_device *d, const um_network *
 
 void um_host_forward_free(um_forward *f) {
     if (!f) return;
-    if (f->rank && f->rank->index > 0) f->blend = f->logits[0] = f->logits[1] = NULL; /* those of rank 0 */
-    void *buffer[] = {f->partial[0],  f->partial[1],     f->logits[0],  f->logits[1], f->head_rows, f->blend,
-                      f->branch[0],   f->branch[1],      f->x,          f->normed,    f->qkv,       f->attended,
-                      f->gate_up,     f->gated,          f->routed,     f->low,       f->block,     f->final.token,
-                      f->final.block, f->final.seen_end, f->final.span, f->hidden,    f->saved};
+    if (borrows_blends(f)) f->blend = NULL;
+    void *buffer[] = {f->partial[0], f->partial[1],  f->head_rows[0], f->head_rows[1],
+                      f->logits,     f->blend,       f->branch[0],    f->branch[1],
+                      f->x,          f->normed,      f->qkv,          f->attended,
+                      f->gate_up,    f->gated,       f->routed,       f->low,
+                      f->block,      f->final.token, f->final.block,  f->final.seen_end,
+                      f->final.span, f->hidden,      f->saved};
     for (size_t i = 0; i < UM_LEN(buffer); i++)
         if (buffer[i]) f->d->ops->buffer_free(f->own, buffer[i]);
     for (int32_t i = 0; i < UM_LAYER_KINDS_MAX; i++)

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "ops/ranks/group.h"
+#include "ops/ranks/link.h"
 
 typedef enum { JOB_NONE, JOB_PASS, JOB_WARM, JOB_END } job_kind;
 
@@ -19,6 +20,7 @@ struct um_forward {
     um_device *d;
     um_group_networks networks;
     um_ranks *shared;
+    um_remote *remote; /* the ranks in other processes; NULL: this rank is not 0, or there are none */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool spins; /* threads look for work and results for a while before they sleep */
@@ -117,19 +119,35 @@ static um_status start_member(um_forward *f, int32_t r, um_err *err) {
     return code ? um_fail(err, UM_ELIMIT, "can't start the thread of rank %d: %s", r, strerror(code)) : UM_OK;
 }
 
+/* Returns whether this process is rank 0 of a group in several processes. */
+static bool leads(const um_device *d) { return d->link && d->first == 0; }
+
+/* Ends the group after a failure of the link. *err gets the number of the rank that failed. */
+static um_status fail_link(um_forward *f, um_err *err) {
+    const um_rank failed = {um_link_failed_rank(f->d->link), f->d->all, f->shared};
+    um_err why;
+    um_ranks_break(&failed, err ? err->msg : "it has failed");
+    (void)um_ranks_is_broken(f->shared, &why);
+    return um_fail(err, UM_EDEVICE, "%s", why.msg);
+}
+
 um_status um_group_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
                                um_err *err) {
     um_forward *f = UM_NEW(um_forward);
     um_status s = UM_OK;
     f->d = d;
-    f->shared = um_ranks_new(d->n, d->timeout);
+    f->shared = um_ranks_new(d->all, d->timeout);
+    um_ranks_set_link(f->shared, d->link);
     f->spins = !d->shares && um_cpu_count() > 2 * d->n;
-    um_group_networks_make(&f->networks, n, d->n, f->shared);
+    if (leads(d)) f->remote = um_remote_new(d->link, n, c);
+    um_group_networks_make(&f->networks, n, d, f->shared);
     init_locks(f);
     for (int32_t r = 0; r < d->n; r++) f->member[r].group = f;
+    if (leads(d) && um_link_tell(d->link, UM_FRAME_FORWARD, c, sizeof *c, err)) s = fail_link(f, err);
     for (int32_t r = 0; r < d->n && !s; r++)
         s = d->inner->forward_new(&f->member[r].forward, d->member[r], &f->networks.rank[r], c, err);
     for (int32_t r = 0; r < d->n && !s; r++) s = start_member(f, r, err);
+    if (!s && leads(d) && um_link_collect(d->link, UM_FRAME_READY, err)) s = fail_link(f, err);
     if (s) {
         um_group_forward_free(f);
         f = NULL;
@@ -157,6 +175,8 @@ void um_group_forward_free(um_forward *f) {
         return;
     }
     for (int32_t r = f->d->n; r-- > 0;) f->d->inner->forward_free(f->member[r].forward);
+    if (f->remote && !um_ranks_is_broken(f->shared, NULL)) (void)um_link_tell(f->d->link, UM_FRAME_FREE, NULL, 0, NULL);
+    um_remote_free(f->remote);
     um_group_networks_free(&f->networks);
     um_ranks_free(f->shared);
     pthread_cond_destroy(&f->changed);
@@ -168,6 +188,7 @@ void um_group_forward_free(um_forward *f) {
 
 um_status um_group_submit(um_forward *f, const um_batch *b, um_err *err) {
     if (um_ranks_is_broken(f->shared, err)) return UM_EDEVICE;
+    if (f->remote && um_remote_pass(f->remote, b, err)) return fail_link(f, err);
     um_group_networks_refresh(&f->networks);
     f->batch = b;
     start_job(f, JOB_PASS);
@@ -184,6 +205,11 @@ um_status um_group_warm(um_forward *f, const um_pass_size *size, int32_t n, um_e
 }
 
 void um_group_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n) {
+    const int32_t copy[3] = {from, to, n};
+    um_err err;
+    if (f->remote && !um_ranks_is_broken(f->shared, NULL) &&
+        um_link_tell(f->d->link, UM_FRAME_COPY, copy, sizeof copy, &err))
+        (void)fail_link(f, &err); /* the next pass reports it */
     for (int32_t r = 0; r < f->d->n; r++) f->d->inner->copy_page(f->member[r].forward, from, to, n);
 }
 
@@ -205,7 +231,7 @@ um_forward_memory um_group_memory(const um_forward *f) {
 size_t um_group_workspace(um_device *d, const um_network *n, const um_forward_config *c) {
     um_group_networks networks;
     size_t bytes = 0;
-    um_group_networks_make(&networks, n, d->n, NULL);
+    um_group_networks_make(&networks, n, d, NULL);
     for (int32_t r = 0; r < d->n; r++) bytes += d->inner->workspace(d->member[r], &networks.rank[r], c);
     um_group_networks_free(&networks);
     return bytes;

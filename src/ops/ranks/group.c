@@ -1,5 +1,6 @@
 /* The backend of a group of ranks: devices, weights and vectors. */
 #include "ops/ranks/group.h"
+#include "ops/ranks/link.h"
 
 static const um_cut not_cut = {.kind = UM_CUT_NONE};
 
@@ -10,6 +11,7 @@ static um_status group_count(const um_backend *self, int32_t *n, um_err *err) {
 
 static void group_close(um_device *d) {
     if (!d) return;
+    um_link_close(d->link);
     for (int32_t r = 0; r < (d->shares ? 1 : d->n); r++) d->inner->close(d->member[r]);
     um_free(d);
 }
@@ -17,12 +19,29 @@ static void group_close(um_device *d) {
 /* The threads of a pass are divided among the ranks. */
 static int threads_of_rank(int threads, int32_t n) { return UM_MAX((threads ? threads : um_cpu_count()) / n, 1); }
 
+/* Joins the ranks in other processes, whose devices must be of the same kind. */
+static um_status join_others(um_device *d, const um_group_backend *b, um_err *err) {
+    um_device_info info;
+    um_buf facts = {0};
+    d->inner->info(d->member[0], &info);
+    um_buf_printf(&facts, "%sdevice: %s (%s)\n", b->launch->facts, d->inner->name, info.name);
+    um_status s = um_link_open(&d->link, b->launch, b->n, facts.data, b->timeout, err);
+    um_buf_free(&facts);
+    return s;
+}
+
 static um_status group_open(um_device **out, const um_backend *self, const um_dev_config *c, um_err *err) {
     const um_group_backend *b = (const um_group_backend *)self;
     um_device *d = UM_NEW(um_device);
     um_dev_config own = *c;
     um_status s = UM_OK;
-    *d = (um_device){.inner = b->inner, .n = b->n, .timeout = b->timeout, .shares = um_backend_is_host(b->inner)};
+    *d = (um_device){.inner = b->inner,
+                     .n = b->launch ? 1 : b->n,
+                     .first = b->launch ? b->launch->rank : 0,
+                     .all = b->n,
+                     .timeout = b->timeout,
+                     .max_tokens = c->max_tokens,
+                     .shares = um_backend_is_host(b->inner)};
     own.rank_number = NULL;
     if (d->shares) own.threads = threads_of_rank(c->threads, d->n);
     for (int32_t r = 0; r < d->n && !s; r++) {
@@ -30,6 +49,7 @@ static um_status group_open(um_device **out, const um_backend *self, const um_de
         if (r == 0 || !d->shares) s = d->inner->open(&d->member[r], d->inner, &own, err);
         else d->member[r] = d->member[0];
     }
+    if (!s && b->launch) s = join_others(d, b, err);
     if (s) {
         group_close(d);
         d = NULL;
@@ -52,7 +72,7 @@ static void group_info(const um_device *d, um_device_info *out) {
     out->there *= (size_t)d->n;
     out->threads *= d->n;
     snprintf(name, sizeof name, "%.39s", out->name);
-    snprintf(out->name, sizeof out->name, "%d x %s", d->n, name);
+    snprintf(out->name, sizeof out->name, "%d x %s", d->all, name);
 }
 
 /* The ranks read and compute at the same time, so their rates are added. */
@@ -108,7 +128,7 @@ static um_status group_weight_cut(um_device *d, um_weight **out, const um_tensor
             w->in[r] = w->in[0];
             continue;
         }
-        s = um_cut_slices(cut, part, n_parts, type, r, d->n, slice, &n, err);
+        s = um_cut_slices(cut, part, n_parts, type, d->first + r, d->all, slice, &n, err);
         if (!s && n) s = take_slices(d, w, r, slice, n, type, err);
         um_cut_release(slice, &n);
     }
@@ -151,7 +171,7 @@ static um_status take_elements(um_device *d, um_vector *v, int32_t r, const um_t
     um_cut_slice slice[UM_CUT_SLICES_MAX];
     um_tensor part[UM_CUT_SLICES_MAX];
     int n = 0;
-    um_status s = um_cut_slices(cut, all, 1, UM_F32, r, d->n, slice, &n, err);
+    um_status s = um_cut_slices(cut, all, 1, UM_F32, d->first + r, d->all, slice, &n, err);
     for (int i = 0; i < n; i++) part[i] = slice[i].t;
     if (!s && n) s = d->inner->vector(d->member[r], &v->member[r], part, n, what, err);
     um_cut_release(slice, &n);
@@ -228,5 +248,7 @@ void um_ranks_backend_new(um_backend **out, const um_backend *inner, int32_t n, 
                            .profile = um_group_profile};
     *out = &b->base;
 }
+
+void um_ranks_backend_launch(um_backend *b, const um_launch *launch) { ((um_group_backend *)b)->launch = launch; }
 
 void um_ranks_backend_free(um_backend *b) { um_free(b); }

@@ -11,15 +11,20 @@ extern "C" {
 typedef struct um_group_backend {
     um_backend base;
     const um_backend *inner;
-    int32_t n;
+    int32_t n; /* ranks of a group */
     double timeout;
+    const um_launch *launch; /* NULL: all ranks of a group are in this process */
 } um_group_backend;
 
+/* Member i is rank first + i of the group. */
 struct um_device {
     const um_backend *inner;
-    int32_t n;
+    int32_t n;            /* members */
+    int32_t first, all;   /* ranks of the group: that of member 0, and their number */
+    struct um_link *link; /* to the ranks in other processes; NULL: all are members */
     double timeout;
-    bool shares; /* the members use the memory of the host, and member 0's device and whole matrices serve all */
+    int32_t max_tokens; /* largest passes of the members */
+    bool shares;        /* the members use the memory of the host, and member 0's device and whole matrices serve all */
     um_device *member[UM_RANKS_MAX];
 };
 
@@ -49,14 +54,23 @@ size_t um_group_workspace(um_device *d, const um_network *n, const um_forward_co
 /* The networks of the ranks (network.c): copies of a network with the sizes and handles of each rank. */
 typedef struct um_group_networks {
     const um_network *whole;
-    um_network *rank; /* [n] */
+    um_network *rank; /* [n] of the members */
     int32_t n;
     um_rank place[UM_RANKS_MAX];
 } um_group_networks;
-void um_group_networks_make(um_group_networks *g, const um_network *whole, int32_t n, um_ranks *shared);
+void um_group_networks_make(um_group_networks *g, const um_network *whole, const um_device *d, um_ranks *shared);
 /* Takes over the adapters that have been loaded or unloaded since. */
 void um_group_networks_refresh(um_group_networks *g);
 void um_group_networks_free(um_group_networks *g);
+
+/* What rank 0 sends to the ranks in other processes (remote.c). Errors are those of um_link_tell. */
+typedef struct um_remote um_remote;
+um_remote *um_remote_new(struct um_link *link, const um_network *n, const um_forward_config *c);
+void um_remote_free(um_remote *m); /* m may be NULL */
+um_status um_remote_pass(um_remote *m, const um_batch *b, um_err *err);
+/* Makes the batch of a message that um_remote_pass has sent. It is valid until the next call, as long as the message.
+ * Errors: UM_EPARSE. */
+um_status um_remote_batch(um_remote *m, um_str message, const um_batch **out, um_err *err);
 
 #ifdef __cplusplus
 }

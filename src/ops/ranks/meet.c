@@ -4,11 +4,13 @@
 #include <time.h>
 
 #include "ops/ranks.h"
+#include "ops/ranks/link.h"
 
 struct um_ranks {
     int32_t n;
     double timeout;
-    bool spins; /* there is a CPU for every rank */
+    bool spins;    /* there is a CPU for every rank */
+    um_link *link; /* to the ranks in other processes; NULL: all are in this one */
     void *shared[UM_RANKS_SLOTS][UM_RANKS_MAX];
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -43,6 +45,10 @@ void um_ranks_free(um_ranks *g) {
     um_free(g);
 }
 
+void um_ranks_set_link(um_ranks *g, um_link *link) { g->link = link; }
+
+um_link *um_ranks_link(const um_ranks *g) { return g->link; }
+
 double um_ranks_timeout(const um_ranks *g) { return g->timeout; }
 
 void um_ranks_publish(const um_rank *r, int slot, void *p) { r->group->shared[slot][r->index] = p; }
@@ -61,6 +67,7 @@ void um_ranks_break(const um_rank *r, const char *message) {
     pthread_mutex_lock(&r->group->lock);
     break_locked(r->group, r->index, message);
     pthread_mutex_unlock(&r->group->lock);
+    if (r->group->link) um_link_fail(r->group->link, r->index, message);
 }
 
 bool um_ranks_is_broken(um_ranks *g, um_err *err) {

@@ -65,8 +65,8 @@ static void set_layer(um_layer *to, um_layer *whole, const um_network *n, int32_
     to->expert_down = experts_of(whole->expert_down, n->route.n_experts, r);
 }
 
-static void set_network(um_network *to, const um_network *whole, const um_rank *at) {
-    const int32_t r = at->index;
+/* Sets the network of member r, whose place in the group is `at`. */
+static void set_network(um_network *to, const um_network *whole, const um_rank *at, int32_t r) {
     *to = *whole;
     to->rank = at;
     for (int32_t i = 0; i < whole->n_kinds; i++) to->kind[i] = kind_of(&whole->kind[i], at);
@@ -86,11 +86,11 @@ static void set_network(um_network *to, const um_network *whole, const um_rank *
     to->conditioning.n_ff = part_of(whole->conditioning.n_ff, at);
 }
 
-void um_group_networks_make(um_group_networks *g, const um_network *whole, int32_t n, um_ranks *shared) {
-    *g = (um_group_networks){.whole = whole, .rank = UM_NEW_ARRAY(um_network, (size_t)n), .n = n};
-    for (int32_t r = 0; r < n; r++) {
-        g->place[r] = (um_rank){r, n, shared};
-        set_network(&g->rank[r], whole, &g->place[r]);
+void um_group_networks_make(um_group_networks *g, const um_network *whole, const um_device *d, um_ranks *shared) {
+    *g = (um_group_networks){.whole = whole, .rank = UM_NEW_ARRAY(um_network, (size_t)d->n), .n = d->n};
+    for (int32_t r = 0; r < d->n; r++) {
+        g->place[r] = (um_rank){d->first + r, d->all, shared};
+        set_network(&g->rank[r], whole, &g->place[r], r);
     }
     um_group_networks_refresh(g);
 }

@@ -1,0 +1,43 @@
+/* How ranks read each other's results: in one process where they lie, else through the link. */
+#include "ops/ranks.h"
+#include "ops/ranks/link.h"
+
+bool um_ranks_share_memory(const um_rank *r) { return !um_ranks_link(r->group); }
+
+um_status um_ranks_mirror(const um_rank *r, int slot, size_t bytes, um_err *err) {
+    um_link *l = um_ranks_link(r->group);
+    return l ? um_link_mirror(l, slot, bytes, err) : UM_OK;
+}
+
+/* Ends the pass after a failure of the link. */
+static bool give_up(const um_rank *r, const um_err *why) {
+    const um_rank failed = {um_link_failed_rank(um_ranks_link(r->group)), r->n, r->group};
+    um_ranks_break(&failed, why->msg);
+    return false;
+}
+
+bool um_ranks_gather(const um_rank *r, int slot, size_t first, size_t n, bool all) {
+    um_link *l = um_ranks_link(r->group);
+    um_err err;
+    size_t room;
+    if (!l) return um_ranks_meet(r);
+    if (um_ranks_is_broken(r->group, NULL)) return false;
+    const float *own = (const float *)um_ranks_shared(r, slot, r->index) + first;
+    float *const *mirror = um_link_mirrors(l, slot, &room);
+    return um_link_gather(l, own, n, mirror, room, all, &err) ? give_up(r, &err) : true;
+}
+
+const float *um_ranks_gathered(const um_rank *r, int slot, int32_t rank, size_t first) {
+    um_link *l = um_ranks_link(r->group);
+    size_t room;
+    if (!l || rank == r->index) return (const float *)um_ranks_shared(r, slot, rank) + first;
+    return um_link_mirrors(l, slot, &room)[rank];
+}
+
+bool um_ranks_spread(const um_rank *r, float *p, size_t n) {
+    um_link *l = um_ranks_link(r->group);
+    um_err err;
+    assert(l);
+    if (um_ranks_is_broken(r->group, NULL)) return false;
+    return um_link_spread(l, p, n, &err) ? give_up(r, &err) : true;
+}

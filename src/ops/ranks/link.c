@@ -1,0 +1,176 @@
+/* What the ranks of a group in several processes tell each other. */
+#include "ops/ranks/link.h"
+
+#include "ops/ranks/link_open.h"
+
+/* Rank 0 gives up first and tells the others why. They wait this much longer for it. */
+#define LONGER         1.25
+#define LONGER_SECONDS 1.0
+/* How long a rank tries to tell the others of a failure. */
+#define FAREWELL_SECONDS 1.0
+
+int32_t um_link_rank(const um_link *l) { return l->rank; }
+
+int32_t um_link_ranks(const um_link *l) { return l->n; }
+
+int32_t um_link_failed_rank(const um_link *l) { return l->failed_rank; }
+
+static double patience(const um_link *l) { return l->rank ? l->timeout * LONGER + LONGER_SECONDS : l->timeout; }
+
+/* Finishes the frames of all connections. */
+static um_status transfer(um_link *l, double seconds, um_err *err) {
+    um_failed why = {.rank = l->failed_rank};
+    if (l->has_failed) return um_fail(err, UM_EDEVICE, "the group has failed before");
+    if (um_transfer(l->c, l->n_connections, seconds, &why)) return UM_OK;
+    l->failed_rank = why.rank;
+    return um_fail(err, UM_EDEVICE, "%s", why.message);
+}
+
+void um_link_fail(um_link *l, int32_t rank, const char *message) {
+    um_failed f = {.rank = rank}, ignored;
+    if (l->has_failed) return;
+    l->has_failed = true;
+    snprintf(f.message, sizeof f.message, "%s", message);
+    for (int32_t i = 0; i < l->n_connections; i++) {
+        um_connection *c = &l->c[i];
+        /* In the middle of a frame, only the end of the connection can be told. */
+        if (c->fd < 0 || c->rank == rank || c->out_at < c->out_all) continue;
+        c->receives = false;
+        um_connection_send(c, UM_FRAME_FAILED, &f, sizeof f);
+        (void)um_transfer(c, 1, FAREWELL_SECONDS, &ignored);
+    }
+}
+
+void um_link_close(um_link *l) {
+    um_failed ignored;
+    if (!l) return;
+    for (int32_t i = 0; i < l->n_connections; i++) {
+        um_connection *c = &l->c[i];
+        if (!l->has_failed && l->rank == 0 && c->fd >= 0) {
+            um_connection_send(c, UM_FRAME_END, NULL, 0);
+            (void)um_transfer(c, 1, FAREWELL_SECONDS, &ignored);
+        }
+        um_connection_close(c);
+    }
+    for (int s = 0; s < UM_RANKS_SLOTS; s++)
+        for (int32_t r = 0; r < l->n; r++) um_free(l->mirror[s][r]);
+    um_free(l);
+}
+
+/* ---- Commands ---------------------------------------------------------------------------------------------------- */
+
+um_status um_link_tell(um_link *l, um_frame_type type, const void *data, size_t n, um_err *err) {
+    assert(l->rank == 0);
+    if (l->has_failed) return transfer(l, 0, err);
+    for (int32_t i = 0; i < l->n_connections; i++) um_connection_send(&l->c[i], type, data, n);
+    return transfer(l, patience(l), err);
+}
+
+um_status um_link_collect(um_link *l, um_frame_type type, um_err *err) {
+    assert(l->rank == 0);
+    if (l->has_failed) return transfer(l, 0, err);
+    for (int32_t i = 0; i < l->n_connections; i++) um_connection_receive(&l->c[i], type, NULL, 0);
+    return transfer(l, patience(l), err);
+}
+
+um_status um_link_answer(um_link *l, um_frame_type type, um_err *err) {
+    assert(l->rank > 0);
+    if (l->has_failed) return transfer(l, 0, err);
+    um_connection_send(&l->c[0], type, NULL, 0);
+    return transfer(l, patience(l), err);
+}
+
+um_status um_link_receive(um_link *l, um_frame_type *type, um_str *body, um_err *err) {
+    um_connection *c = &l->c[0];
+    assert(l->rank > 0);
+    if (l->has_failed) return transfer(l, 0, err);
+    um_connection_receive(c, 0, NULL, 0);
+    um_status s = transfer(l, -1, err);
+    *type = (um_frame_type)c->in.type;
+    *body = (um_str){c->body.data, c->body.len};
+    return s;
+}
+
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
+
+um_status um_link_mirror(um_link *l, int slot, size_t bytes, um_err *err) {
+    um_status s = UM_OK;
+    for (int32_t r = 0; r < l->n && !s; r++) {
+        void *p = NULL;
+        if (r == l->rank) continue;
+        um_free(l->mirror[slot][r]);
+        s = um_try_alloc(&p, bytes, 64, "results of other ranks", err);
+        l->mirror[slot][r] = (float *)p;
+    }
+    l->room[slot] = bytes;
+    return s;
+}
+
+float *const *um_link_mirrors(const um_link *l, int slot, size_t *room) {
+    *room = l->room[slot];
+    return l->mirror[slot];
+}
+
+double um_link_seconds(const um_link *l, int64_t *n_calls) {
+    *n_calls = l->n_calls;
+    return l->seconds;
+}
+
+/* Rank 0 sends each of the others what all but it have published. */
+static um_status forward(um_link *l, const float *own, size_t n, float *const *mirror, um_err *err) {
+    um_status s = UM_OK;
+    for (int32_t from = 0; from < l->n && !s; from++) {
+        for (int32_t i = 0; i < l->n_connections; i++)
+            if (l->c[i].rank != from)
+                um_connection_send(&l->c[i], UM_FRAME_DATA, from ? mirror[from] : own, n * sizeof *own);
+        s = transfer(l, patience(l), err);
+    }
+    return s;
+}
+
+/* Receives what the ranks after the first other one have published. */
+static um_status receive_rest(um_link *l, float *const *mirror, size_t room, um_err *err) {
+    um_status s = UM_OK;
+    for (int32_t from = 1; from < l->n && !s; from++) {
+        if (from == l->rank) continue;
+        um_connection_receive(&l->c[0], UM_FRAME_DATA, mirror[from], room);
+        s = transfer(l, patience(l), err);
+    }
+    return s;
+}
+
+static um_status gather(um_link *l, const float *own, size_t n, float *const *mirror, size_t room, bool all,
+                        um_err *err) {
+    const bool is_pair = l->n == 2;
+    if (l->has_failed) return transfer(l, 0, err);
+    for (int32_t i = 0; i < l->n_connections; i++) {
+        um_connection *c = &l->c[i];
+        if (l->rank > 0 || (all && is_pair)) um_connection_send(c, UM_FRAME_DATA, own, n * sizeof *own);
+        if (l->rank == 0 || all) um_connection_receive(c, UM_FRAME_DATA, mirror[c->rank], room);
+    }
+    um_status s = transfer(l, patience(l), err);
+    if (s || !all || is_pair) return s;
+    return l->rank ? receive_rest(l, mirror, room, err) : forward(l, own, n, mirror, err);
+}
+
+um_status um_link_gather(um_link *l, const float *own, size_t n, float *const *mirror, size_t room, bool all,
+                         um_err *err) {
+    const double start = um_now();
+    um_status s = gather(l, own, n, mirror, room, all, err);
+    l->seconds += um_now() - start;
+    l->n_calls++;
+    return s;
+}
+
+um_status um_link_spread(um_link *l, float *p, size_t n, um_err *err) {
+    const double start = um_now();
+    if (l->has_failed) return transfer(l, 0, err);
+    for (int32_t i = 0; i < l->n_connections; i++) {
+        if (l->rank == 0) um_connection_send(&l->c[i], UM_FRAME_DATA, p, n * sizeof *p);
+        else um_connection_receive(&l->c[i], UM_FRAME_DATA, p, n * sizeof *p);
+    }
+    um_status s = transfer(l, patience(l), err);
+    l->seconds += um_now() - start;
+    l->n_calls++;
+    return s;
+}

@@ -1,0 +1,19 @@
+/* The connections of a link, for link.c and join.c. */
+#ifndef UM_OPS_RANKS_LINK_OPEN_H
+#define UM_OPS_RANKS_LINK_OPEN_H
+
+#include "ops/ranks/connection.h"
+
+struct um_link {
+    int32_t rank, n;
+    double timeout;
+    um_connection c[UM_RANKS_MAX]; /* [n_connections] on rank 0 to ranks 1, 2, ...; elsewhere to rank 0 */
+    int32_t n_connections, failed_rank;
+    bool has_failed; /* no further frame is sent or received */
+    float *mirror[UM_RANKS_SLOTS][UM_RANKS_MAX];
+    size_t room[UM_RANKS_SLOTS]; /* bytes of each mirror */
+    double seconds;
+    int64_t n_calls;
+};
+
+#endif
