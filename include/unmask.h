@@ -261,6 +261,11 @@ typedef struct um_config {
     int32_t data_parallel_size;        /* engines of a um_router, 1..64 */
     int32_t tensor_parallel_size;      /* devices that compute one engine's passes together, 1..16 */
     float distributed_timeout_seconds; /* how long these devices wait for each other before the engine fails */
+    int32_t nnodes;                    /* processes that compute the ranks of tensor_parallel_size, one each; 1: this
+                                          process computes all; 0 = as many as the launcher's environment says */
+    int32_t rank;                      /* of this process among them; -1 = the environment's, else 0 */
+    char master_addr[256];             /* where rank 0 listens for the others; "auto" = the environment's */
+    int32_t master_port;               /* 0 = the environment's, else 2333 */
     int32_t route_policy;              /* UM_ROUTE_*: how a um_router chooses the engine of a request */
     const char *lora;                  /* adapters, "name=folder,..."; NULL = none */
     bool lora_merge;   /* add the adapter to the weights, so that every request uses it; needs exactly one adapter */

@@ -256,7 +256,7 @@ static void parse_begin(parse *p, const um_command *self, void *own, um_config *
 void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, void *own, um_config *config) {
     parse p;
     um_err err;
-    bool help = false;
+    bool help = false, follows = false;
     *a = (um_args){.word = UM_NEW_ARRAY(const char *, (size_t)argc + 1)};
     um_arena_init(&a->strings, 0);
     parse_begin(&p, self, own, config, &a->strings);
@@ -266,6 +266,7 @@ void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, vo
         set_log(&p.s);
         st = um_settings_finish(&p.s, &err);
         if (!st && self->engine_options) warn_of_device_options(&p.s, config);
+        if (!st && self->engine_options && !p.shared.print_config) st = um_cli_follows(config, &follows, &err);
     }
     a->done = help || p.shared.print_config;
     if (help) {
@@ -277,6 +278,9 @@ void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, vo
     if (st) fail_usage(a, self, &err);
     keep_given(a, &p.s);
     um_settings_free(&p.s);
+    if (st || !follows) return;
+    a->exit = um_cli_follow(self, config);
+    a->done = true;
 }
 
 um_status um_args_read_again(const um_command *self, int argc, char **argv, um_arena *strings, void *own,

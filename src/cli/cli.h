@@ -21,6 +21,7 @@ typedef struct um_command {
     size_t n_options;
     bool engine_options;            /* the command also takes model, engine, decoding and sampling options */
     const char *const *engine_rows; /* without engine_options: names of those that the command takes; NULL ends them */
+    bool rejoins;                   /* a rank that is not 0 joins again when rank 0 has been restarted */
     const char *arguments;          /* possible arguments, for completion: "DIR", "a|b|c", or NULL for any text */
     struct {
         const char *name, *value;
@@ -43,6 +44,13 @@ um_status um_cli_load_plugins(int argc, char **argv, um_err *err);
 const char *um_cli_peer_name(const char *name);
 extern const um_foreign um_foreign_options[];
 extern const size_t um_n_foreign_options;
+
+/* ---- follow.c: processes that are a rank of a group (--nnodes) ---- */
+/* Returns whether this process is a rank other than 0, which only computes with rank 0. Errors: those of
+ * um_config_place. */
+um_status um_cli_follows(const um_config *c, bool *out, um_err *err);
+/* Computes with rank 0 until it ends the group. Returns an exit status. */
+int um_cli_follow(const um_command *self, const um_config *c);
 
 /* ---- args.c: arguments and options of a subcommand ---- */
 typedef struct um_args {

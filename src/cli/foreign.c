@@ -8,8 +8,8 @@
 #define FOLDER UM_FOREIGN_FOLDER
 
 #define ALL_LAYERS  "an engine computes all layers on each of its devices (--tensor-parallel-size)"
-#define ONE_HOST    "an engine runs on one host; `unmask worker` adds engines of other hosts"
-#define NO_GROUP    "an engine is one process, so there is no group of processes to set up"
+#define NO_EXECUTOR "--nnodes says whether the ranks of an engine are processes"
+#define NO_GROUP    "the ranks of an engine exchange results over TCP (--master-port)"
 #define NO_EXCHANGE "an engine has all experts, so engines exchange no tokens"
 #define NO_GRAPHS   "the CPU runs every pass eagerly; a GPU records graphs unless --enforce-eager is set"
 #define NO_CUDA     "--device cuda:N names the GPU"
@@ -32,12 +32,10 @@ const um_foreign um_foreign_options[] = {
     {"deepep_mode", WORD, NULL, NULL, NO_EXCHANGE},
     {"deepep_num_max_dispatch_tokens_per_rank", NUMBER, NULL, NULL, NO_EXCHANGE},
     {"enable_dp_attention", SWITCH, "false", NULL, ALL_LAYERS},
-    {"nnodes", NUMBER, "1", NULL, ONE_HOST},
-    {"node_rank", NUMBER, "0", NULL, ONE_HOST},
-    {"distributed_executor_backend", WORD, "mp|uni", NULL, ONE_HOST},
+    {"distributed_executor_backend", WORD, "mp|uni", NULL, NO_EXECUTOR},
     {"distributed_backend", WORD, NULL, NULL, NO_GROUP},
-    {"master_addr,dist_init_addr", WORD, NULL, NULL, NO_GROUP},
-    {"master_port,nccl_port", NUMBER, NULL, NULL, NO_GROUP},
+    {"dist_init_addr", WORD, NULL, NULL, "--master-addr and --master-port say where rank 0 listens"},
+    {"nccl_port", NUMBER, NULL, NULL, NO_GROUP},
     {"shm_name", WORD, NULL, NULL, NO_GROUP},
     {"device_start,base_gpu_id", NUMBER, "0", NULL, NO_CUDA},
 

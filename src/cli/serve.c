@@ -129,5 +129,6 @@ const um_command um_cmd_serve = {
     .options = um_server_options,
     .n_options = UM_SERVER_OPTIONS,
     .engine_options = true,
+    .rejoins = true,
     .run = run,
 };

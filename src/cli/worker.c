@@ -59,7 +59,7 @@ static um_status check(const worker_options *o, const um_config *config, um_err 
     if (!o->zmq_command_addr || !*o->zmq_command_addr || !o->zmq_event_addr || !*o->zmq_event_addr)
         return um_fail(err, UM_EINVAL,
                        "--zmq-command-addr and --zmq-event-addr are missing; use the addresses of the server's options "
-                       "of the same names");
+                       "of the same names, or join a group with --nnodes N --rank R, where R is not 0");
     /* um_worker_run looks for the model, and reports to the server if it is missing. */
     return um_cli_check_model_name(config->model, err);
 }
@@ -111,12 +111,17 @@ done:
 
 const um_command um_cmd_worker = {
     .name = "worker",
-    .summary = "run an engine for a server on this or another host",
-    .usage = "unmask worker --model DIR --zmq-command-addr ADDRESS --zmq-event-addr ADDRESS [options]",
+    .summary = "run an engine, or a rank of one, on this or another host",
+    .usage = "unmask worker --model DIR (--zmq-command-addr ADDRESS --zmq-event-addr ADDRESS | --nnodes N --rank R) "
+             "[options]",
     .description =
         "A server starts its workers itself, unless --remote-workers makes it wait for workers on other hosts. Start "
         "such a worker with the server's two addresses, an --index that no other worker has, and a folder with the "
-        "same model. The messages are neither encrypted nor authenticated, so use a network that you trust.",
+        "same model. With --nnodes and --rank, the worker computes a part of the model of another command, which is "
+        "rank "
+        "0 and has the same --nnodes (docs/cluster.md). It joins again when that command is restarted. The messages "
+        "are "
+        "neither encrypted nor authenticated, so use a network that you trust.",
     .examples = "  unmask serve --model models/tiny-block --remote-workers 2 --zmq-command-addr tcp://127.0.0.1:5555 "
                 "--zmq-event-addr tcp://127.0.0.1:5556\n"
                 "  unmask worker --model models/tiny-block --index 0 --zmq-command-addr tcp://127.0.0.1:5555 "
@@ -126,5 +131,6 @@ const um_command um_cmd_worker = {
     .options = rows,
     .n_options = UM_LEN(rows),
     .engine_options = true,
+    .rejoins = true,
     .run = run,
 };

@@ -237,6 +237,8 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     if (!m->device)
         return um_fail(err, UM_EINVAL, "the model in %s was opened without its weights; open it with um_model_open",
                        m->path);
+    if (m->place.rank > 0)
+        return um_fail_param(err, UM_EINVAL, "rank", "rank %d has no engine: rank 0 takes the requests", m->place.rank);
     um_engine *e = UM_NEW(um_engine);
     e->model = m;
     e->config = *c;

@@ -111,8 +111,11 @@ um_status um_model_devices(um_device_list *list, const um_config *c, um_err *err
     int32_t there = 0;
     bool is_numbered = false;
     const int32_t n = count_engines(c);
-    *list = (um_device_list){.n_ranks = UM_MAX(c->tensor_parallel_size, 1)};
-    um_status s = read_names(list, c->device, &is_numbered, err);
+    um_place place;
+    um_status s = um_config_place(&place, c, err);
+    if (s) return s;
+    *list = (um_device_list){.n_ranks = UM_MAX(UM_MAX(c->tensor_parallel_size, place.n), 1)};
+    s = read_names(list, c->device, &is_numbered, err);
     if (!s) s = read_ids(list, c, &is_numbered, err);
     if (s) return s;
     if (um_backend_is_host(list->backend)) return share_host(list, n, err);

@@ -41,14 +41,21 @@ static const char *advice(const um_model *m) {
                               : "use --quantization fp8 (Hopper GPUs) or a smaller model";
 }
 
+/* Returns the share of the model's weights that this process has. */
+static double own_share(const um_model *m) {
+    if (m->place.n <= 1) return 1;
+    return (double)um_arch_rank_params(&m->arch, m->place.n) / (double)um_arch_params(&m->arch);
+}
+
 /* The host backend keeps a weight either in its stored type or in the type of its products, so the smaller one is
  * counted. */
 static um_status check_host(const um_model *m, um_err *err) {
     char needed[UM_BYTES_TEXT], free[UM_BYTES_TEXT];
     size_t there = um_memory_available();
-    if (!there || m->stored_bytes <= there) return UM_OK;
+    const double bytes = (double)m->stored_bytes * own_share(m);
+    if (!there || bytes <= (double)there) return UM_OK;
     return um_fail(err, UM_ENOMEM, "the weights of %s need at least %s as %s, but only %s of memory are free: %s",
-                   m->path, um_bytes_text(needed, (double)m->stored_bytes), um_dtype_name(m->weight_type),
+                   m->path, um_bytes_text(needed, bytes), um_dtype_name(m->weight_type),
                    um_bytes_text(free, (double)there), advice(m));
 }
 

@@ -290,6 +290,7 @@ um_status um_model_open_weights(um_model *m, const um_config *c, const um_store 
     um_status s = choose_types(m, c, files, err);
     if (!s) s = um_model_check(m, files, err);
     if (!s) s = choose_devices(m, c, err);
+    if (!s) s = um_model_launch(m, c, files, err);
     for (int32_t i = 0; !s && i < m->devices.n; i++) {
         if (!is_first_on_device(m, i)) continue;
         s = open_device(m->on[i], c, err);
@@ -410,6 +411,7 @@ void um_model_close(um_model *m) {
     }
     close_device(m);
     um_ranks_backend_free(m->group);
+    um_free((void *)m->launch.facts);
     um_languages_free(m->languages);
     um_store_close(m->files);
     um_adapters_close(m);

@@ -25,6 +25,13 @@ extern "C" {
 /* The value of max_num_batched_tokens when it is 0 (auto). */
 #define UM_BATCHED_TOKENS_AUTO 4096
 
+/* The place of this process among those that compute a model (launch.c). */
+typedef struct um_place {
+    int32_t rank, n; /* n 1: this process computes all of it */
+    char addr[256];  /* where rank 0 listens */
+    int32_t port;
+} um_place;
+
 /* The devices of the engines 0..n-1. Engine i has n_ranks of them, from number[i * n_ranks] on. */
 typedef struct um_device_list {
     const um_backend *backend;
@@ -283,6 +290,8 @@ struct um_model {
     um_backend *group;          /* the backend of these groups; NULL without */
     const int32_t *rank_number; /* [n_ranks] numbers of the devices of the group */
     int32_t n_sharing;          /* engines that use this device */
+    um_place place;             /* of this process among those that compute the model */
+    um_launch launch;           /* of such a group of processes; facts NULL: this process computes all */
 
     um_adapter_info *adapter; /* [n_adapters] */
     int32_t n_adapters;
@@ -394,6 +403,16 @@ float um_arch_rotary_scale(const um_arch *a);
 /* Returns the bytes of the keys and values of one token in all layers, or in those with a window, or in the others. */
 size_t um_arch_kv_bytes(const um_arch *a, um_dtype t);
 size_t um_arch_window_kv_bytes(const um_arch *a, um_dtype t, bool window);
+/* ---- Processes as ranks (launch.c) ---- */
+/* Finds the place of this process: from the options nnodes, rank, master_addr and master_port, and for those that are
+ * "auto" from the environment. Errors: UM_EINVAL, UM_ERANGE, UM_EUNSUPPORTED. */
+um_status um_config_place(um_place *out, const um_config *c, um_err *err);
+/* Lets the group of m's device join the other processes when it is opened. `s` has the tensors; NULL: there are none.
+ * Does nothing when this process computes all of the model. */
+um_status um_model_launch(um_model *m, const um_config *c, const um_store *s, um_err *err);
+/* Runs the passes that rank 0 plans, until it closes its model. The rank of m is not 0. Errors: UM_EDEVICE. */
+um_status um_model_follow(um_model *m, um_err *err);
+
 /* ---- Groups of ranks (ranks.c) ---- */
 /* Checks that n ranks divide the heads, the widths and the vocabulary. UM_EUNSUPPORTED; the message has the numbers
  * that do. */

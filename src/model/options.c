@@ -59,10 +59,23 @@ const um_option um_model_options[] = {
     {"tensor_parallel_size", "tensor_parallel,tp_size,tp", UM_OPT_INT, C(tensor_parallel_size), 1, UM_RANKS_MAX, NULL,
      "1", NULL, "N", "Engine",
      "devices that compute each engine's passes together: each has a part of the heads, of the feed-forward layers and "
-     "of the vocabulary; on the CPU they are groups of threads of one process"},
+     "of the vocabulary; on the CPU they are groups of threads of one process, or processes (--nnodes)"},
     {"distributed_timeout_seconds", "dist_timeout", UM_OPT_FLOAT, C(distributed_timeout_seconds), 0.01, 86400, NULL,
      "300", NULL, "SECONDS", "Engine",
-     "how long the devices of --tensor-parallel-size wait for each other before the engine fails"},
+     "how long the ranks of --tensor-parallel-size wait for each other before the engine fails"},
+    {"nnodes", "world_size", UM_OPT_INT, C(nnodes), 1, UM_RANKS_MAX, NULL, "1", "0", "N", "Engine",
+     "processes, on one or more hosts, that compute the ranks of --tensor-parallel-size, one each (devices cpu and "
+     "ref); 1 means that this process computes all; auto takes WORLD_SIZE, OMPI_COMM_WORLD_SIZE, PMI_SIZE, "
+     "SLURM_NTASKS or LWS_GROUP_SIZE from the environment"},
+    {"rank", "node_rank", UM_OPT_INT, C(rank), 0, UM_RANKS_MAX - 1, NULL, "auto", "-1", "R", "Engine",
+     "rank of this process among those of --nnodes; rank 0 takes the requests, and a process of another rank computes "
+     "with it, whatever its command is; auto takes RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID or "
+     "LWS_WORKER_INDEX from the environment, else 0"},
+    {"master_addr", NULL, UM_OPT_NAME, C(master_addr), 0, 0, NULL, "auto", "auto", "HOST", "Engine",
+     "host name or address at which rank 0 listens for the other ranks; auto takes MASTER_ADDR or LWS_LEADER_ADDRESS "
+     "from the environment, else 127.0.0.1; ranks are not authenticated, so use a network that you trust"},
+    {"master_port", NULL, UM_OPT_INT, C(master_port), 1, 65535, NULL, "auto", "0", "N", "Engine",
+     "TCP port of rank 0 for the other ranks; auto takes MASTER_PORT from the environment, else 2333"},
     {"pin", NULL, UM_OPT_CHOICE, C(pin), 0, 0, "auto|on|off", "auto", NULL, "WHEN", "Engine",
      "keep each compute thread on a CPU of its own; auto does so when an engine has a thread for every CPU that the "
      "process may use, and at least 8; engines never share such a CPU, and several worker processes never pin"},

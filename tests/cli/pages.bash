@@ -17,7 +17,8 @@
 # The pages that tests/server/docs.sh runs. tests/extending/docs.sh runs docs/extending.md.
 pages_without_server=(docs/command-line.md docs/chat.md docs/models.md docs/queue.md docs/profiling.md docs/quickstart.md
     docs/scoring.md models/tiny-block/README.md models/tiny-full/README.md)
-pages_with_server=(README.md docs/server.md docs/serving-benchmark.md docs/apis.md docs/batches.md docs/structured.md)
+pages_with_server=(README.md docs/server.md docs/serving-benchmark.md docs/apis.md docs/batches.md docs/structured.md
+    docs/cluster.md)
 # The pages that may have commands that no test runs.
 pages_with_console=(README.md CONTRIBUTING.md docs/adapters.md docs/bench-engine.md docs/bench-ops.md docs/clients.md
     docs/cluster.md docs/evaluation.md docs/extending.md docs/install.md docs/models.md docs/performance.md docs/python.md

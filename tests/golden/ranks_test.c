@@ -1,6 +1,7 @@
 /* Compares the passes of groups of ranks with those of one device, for the models of all families and for everything
- * that a row can ask for. Sums of ranks are in another order, so numbers may differ by rounding, but no id may. With
- * weights in q8 or q4, operands are rounded to integers, so there the numbers are compared roughly, and no ids. */
+ * that a row can ask for. Ranks that are processes must have the bits of ranks that are threads of one process. Sums of
+ * ranks are in another order, so numbers may differ by rounding, but no id may. With weights in q8 or q4, operands are
+ * rounded to integers, so there the numbers are compared roughly, and no ids. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +10,10 @@
 /* cmocka.h needs the headers above. */
 #include <cmocka.h>
 #include <math.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "free_port.h"
 #include "model/model.h"
 #include "support.h"
 #include "unit/lora_folder.h"
@@ -20,6 +24,12 @@ typedef struct settings {
     const char *folder, *device, *dtype, *quantization, *lora;
     int32_t ranks;
 } settings;
+
+/* Where models are opened from now on. */
+static struct {
+    int32_t port; /* the ranks are processes, and this is the port of rank 0; 0: they are threads */
+    int32_t rank; /* of this process */
+} place;
 
 typedef struct fixture {
     um_model *model;
@@ -39,12 +49,19 @@ static um_status try_open(fixture *f, const settings *s, um_err *err) {
     c.threads = 4;
     c.max_num_batched_tokens = 64;
     c.tensor_parallel_size = s->ranks;
+    if (place.port) {
+        c.nnodes = s->ranks;
+        c.rank = place.rank;
+        c.master_port = place.port;
+        c.threads = 1;
+        c.distributed_timeout_seconds = 30;
+    }
     c.lora = s->lora;
     snprintf(c.device, sizeof c.device, "%s", s->device);
     snprintf(c.dtype, sizeof c.dtype, "%s", s->dtype);
     snprintf(c.quantization, sizeof c.quantization, "%s", s->quantization);
     um_status st = um_model_open(&f->model, &c, err);
-    if (st) return st;
+    if (st || place.rank) return st ? st : um_model_follow(f->model, err);
     const um_forward_config fc = {.max_tokens = 64,
                                   .max_rows = 64,
                                   .max_spans = 4,
@@ -223,6 +240,46 @@ static bool check(settings s, double most) {
     return true;
 }
 
+/* Starts the processes of the ranks beside rank 0. */
+static void start_processes(settings s, pid_t pid[UM_RANKS_MAX]) {
+    fixture f;
+    um_err err = {0};
+    for (int32_t r = 1; r < s.ranks; r++) {
+        pid[r] = fork();
+        assert_true(pid[r] >= 0);
+        if (pid[r]) continue;
+        place.rank = r;
+        if (try_open(&f, &s, &err)) fprintf(stderr, "rank %d: %s\n", r, err.msg);
+        um_model_close(f.model);
+        _exit(err.code != UM_OK);
+    }
+}
+
+/* Compares the bits of ranks that are processes with those of threads. */
+static void check_processes(settings s) {
+    static answers want, got;
+    fixture f;
+    um_err err = {0};
+    pid_t pid[UM_RANKS_MAX];
+    int status;
+    if (try_open(&f, &s, &err)) fail_msg("%s: %s", s.folder, err.msg);
+    run_all(&f, &want);
+    close_fixture(&f);
+    place.port = free_port();
+    start_processes(s, pid);
+    if (try_open(&f, &s, &err)) fail_msg("%s: %s", s.folder, err.msg);
+    run_all(&f, &got);
+    f.model->backend->copy_page(f.forward, pages[0][0], pages[2][0], PAGE);
+    close_fixture(&f);
+    place.port = 0;
+    for (int32_t r = 1; r < s.ranks; r++) {
+        assert_int_equal(waitpid(pid[r], &status, 0), pid[r]);
+        assert_int_equal(status, 0);
+    }
+    compare(&s, &want, &got, 0);
+    if (memcmp(&want, &got, sizeof want) != 0) fail_msg("%s in %d processes: other bits", s.folder, s.ranks);
+}
+
 /* ---- Cases ------------------------------------------------------------------------------------------------------- */
 
 static const char *const recorded[] = {
@@ -267,6 +324,23 @@ static void gpus_refuse_to_divide_blends(void **state) {
     assert_int_equal(try_open(&f, &s, &err), UM_EUNSUPPORTED);
     assert_non_null(strstr(err.msg, "blends of embeddings"));
     um_model_close(f.model);
+}
+
+static void processes_have_the_bits_of_threads(void **state) {
+    static const char *const of_two[] = {"llada_b", "llada_moe", "dream", "llada2_2", "sdar_moe", "diffusion_gemma"},
+                             *const of_four[] = {"llada2", "diffusion_gemma"};
+    char folder[128];
+    (void)state;
+    for (size_t i = 0; i < UM_LEN(of_two); i++) {
+        snprintf(folder, sizeof folder, "build/data/reference/%s", of_two[i]);
+        check_processes((settings){folder, "cpu", "float32", "none", NULL, 2});
+    }
+    for (size_t i = 0; i < UM_LEN(of_four); i++) {
+        snprintf(folder, sizeof folder, "build/data/reference/%s", of_four[i]);
+        check_processes((settings){folder, "cpu", "bfloat16", "none", NULL, 4});
+    }
+    check_processes((settings){"build/data/golden/models/sdar", "ref", "float32", "none", NULL, 2});
+    check_processes((settings){"build/data/golden/models/sdar", "cpu", "float32", "q8", NULL, 4});
 }
 
 static void the_reference_in_ranks(void **state) {
@@ -331,6 +405,7 @@ int main(void) {
     memset(every_third, 0x49, sizeof every_third);
     const struct CMUnitTest on_host[] = {
         cmocka_unit_test(every_family_in_ranks),
+        cmocka_unit_test(processes_have_the_bits_of_threads),
         cmocka_unit_test(the_reference_in_ranks),
         cmocka_unit_test(quantised_weights_in_ranks),
         cmocka_unit_test(adapters_in_ranks),

@@ -4,6 +4,7 @@
 source tests/cli/claims.bash
 source tests/server/serve.bash
 source tests/cli/pages.bash
+source tests/cli/ranks.bash
 
 claims_begin
 
@@ -41,6 +42,13 @@ every_command_of_the_page_on_structured_output_works_as_it_stands() {
     run_page docs/structured.md
     [ $servers = 1 ]
     [ $generated -ge 6 ]
+}
+every_command_of_the_page_on_clusters_works_as_it_stands() {
+    new_port
+    export UNMASK_MASTER_PORT=$port UNMASK_DISTRIBUTED_TIMEOUT_SECONDS=60
+    run_page docs/cluster.md
+    [ $servers = 1 ]
+    [ $generated -ge 2 ]
 }
 every_command_of_the_pages_without_a_server_works_as_it_stands() {
     export UNMASK_LIMIT=2 UNMASK_REQUESTS=2

@@ -189,6 +189,8 @@ static um_status run_sleep(um_worker *w, uint64_t call_id, const json_t *args, u
                            um_err *err) {
     (void)call_id, (void)args, (void)later;
     if (w->router && um_router_pending(w->router)) return um_fail(err, UM_EINVAL, "requests run");
+    if (w->config->engine->nnodes != 1)
+        return um_fail(err, UM_EUNSUPPORTED, "the ranks of other processes (--nnodes) can't sleep");
     um_msg_stats now;
     um_worker_get_stats(w, &now);
     w->slept = now;
