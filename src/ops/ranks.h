@@ -102,6 +102,8 @@ double um_ranks_timeout(const um_ranks *g);
 
 /* Returns whether the ranks of the group are in one process. */
 bool um_ranks_share_memory(const um_rank *r);
+/* Returns whether a result reaches all ranks as fast as rank 0: they share memory, or there are two. */
+bool um_ranks_is_direct(const um_rank *r);
 /* Allocates space for `bytes` bytes of what each other rank publishes under `slot`, if they are in other processes.
  * Errors: UM_ENOMEM. */
 um_status um_ranks_mirror(const um_rank *r, int slot, size_t bytes, um_err *err);

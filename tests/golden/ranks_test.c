@@ -10,6 +10,8 @@
 /* cmocka.h needs the headers above. */
 #include <cmocka.h>
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -255,8 +257,26 @@ static void start_processes(settings s, pid_t pid[UM_RANKS_MAX]) {
     }
 }
 
-/* Compares the bits of ranks that are processes with those of threads. */
-static void check_processes(settings s) {
+/* Takes the system's memory for files from this process, so that its ranks can't share any, or gives it back. */
+static void limit_files(bool on) {
+    struct rlimit r;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &r), 0);
+    r.rlim_cur = on ? 0 : r.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &r), 0);
+}
+
+/* Returns whether this process has memory that ranks share. */
+static bool has_board(void) {
+    um_buf maps = {0};
+    assert_int_equal(um_file_read("/proc/self/maps", (size_t)1 << 24, &maps, NULL), UM_OK);
+    const bool has = strstr(maps.data, "unmask-ranks") != NULL;
+    um_buf_free(&maps);
+    return has;
+}
+
+/* Compares the bits of ranks that are processes with those of threads. `shares`: they share memory. */
+static void check_processes(settings s, bool shares) {
     static answers want, got;
     fixture f;
     um_err err = {0};
@@ -267,7 +287,11 @@ static void check_processes(settings s) {
     close_fixture(&f);
     place.port = free_port();
     start_processes(s, pid);
-    if (try_open(&f, &s, &err)) fail_msg("%s: %s", s.folder, err.msg);
+    limit_files(!shares);
+    const um_status st = try_open(&f, &s, &err);
+    limit_files(false);
+    if (st) fail_msg("%s: %s", s.folder, err.msg);
+    assert_int_equal(has_board(), shares);
     run_all(&f, &got);
     f.model->backend->copy_page(f.forward, pages[0][0], pages[2][0], PAGE);
     close_fixture(&f);
@@ -326,21 +350,30 @@ static void gpus_refuse_to_divide_blends(void **state) {
     um_model_close(f.model);
 }
 
-static void processes_have_the_bits_of_threads(void **state) {
+static void check_all_processes(bool shares) {
     static const char *const of_two[] = {"llada_b", "llada_moe", "dream", "llada2_2", "sdar_moe", "diffusion_gemma"},
                              *const of_four[] = {"llada2", "diffusion_gemma"};
     char folder[128];
-    (void)state;
     for (size_t i = 0; i < UM_LEN(of_two); i++) {
         snprintf(folder, sizeof folder, "build/data/reference/%s", of_two[i]);
-        check_processes((settings){folder, "cpu", "float32", "none", NULL, 2});
+        check_processes((settings){folder, "cpu", "float32", "none", NULL, 2}, shares);
     }
     for (size_t i = 0; i < UM_LEN(of_four); i++) {
         snprintf(folder, sizeof folder, "build/data/reference/%s", of_four[i]);
-        check_processes((settings){folder, "cpu", "bfloat16", "none", NULL, 4});
+        check_processes((settings){folder, "cpu", "bfloat16", "none", NULL, 4}, shares);
     }
-    check_processes((settings){"build/data/golden/models/sdar", "ref", "float32", "none", NULL, 2});
-    check_processes((settings){"build/data/golden/models/sdar", "cpu", "float32", "q8", NULL, 4});
+    check_processes((settings){"build/data/golden/models/sdar", "ref", "float32", "none", NULL, 2}, shares);
+    check_processes((settings){"build/data/golden/models/sdar", "cpu", "float32", "q8", NULL, 4}, shares);
+}
+
+static void processes_have_the_bits_of_threads(void **state) {
+    (void)state;
+    check_all_processes(true);
+}
+
+static void processes_without_common_memory_have_them_too(void **state) {
+    (void)state;
+    check_all_processes(false);
 }
 
 static void the_reference_in_ranks(void **state) {
@@ -406,6 +439,7 @@ int main(void) {
     const struct CMUnitTest on_host[] = {
         cmocka_unit_test(every_family_in_ranks),
         cmocka_unit_test(processes_have_the_bits_of_threads),
+        cmocka_unit_test(processes_without_common_memory_have_them_too),
         cmocka_unit_test(the_reference_in_ranks),
         cmocka_unit_test(quantised_weights_in_ranks),
         cmocka_unit_test(adapters_in_ranks),

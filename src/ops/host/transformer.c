@@ -177,17 +177,18 @@ static size_t piece_of(const um_rank *r, size_t n) {
 }
 
 /* Computes y = the sum of the partial results of all ranks, or y += that with `add`. y starts at the first token. A
- * rank writes to the same memory again after the next meeting, when all have read it. With more than two processes,
- * rank 0 alone gets the partial results and sends the sum, which has fewer bytes. */
+ * rank writes to the same memory again after the next meeting, when all have read it. Where results reach rank 0 first,
+ * it adds them and sends the sum, which has fewer bytes. */
 static void sum_ranks(um_forward *f, rows at, bool add, float *y) {
     const float *part[UM_RANKS_MAX];
     const um_rank *r = f->rank;
     const size_t H = (size_t)f->net->hidden, first = (size_t)at.first * H, end = first + (size_t)at.n * H;
     const int slot = SHARED_PARTIAL + f->turn;
-    const bool all = um_ranks_share_memory(r) || r->n == 2;
-    for (size_t from = first, n; from < end && !f->is_lost; from += n) {
+    const bool all = um_ranks_is_direct(r);
+    for (size_t from = first, n; from < end; from += n) {
         n = piece_of(r, end - from);
         f->is_lost |= !um_ranks_gather(r, slot, from, n, all);
+        if (f->is_lost) break;
         for (int32_t other = 0; other < r->n; other++) part[other] = um_ranks_gathered(r, slot, other, from);
         if (all || r->index == 0) f->ops->sum(f->dev, part, r->n, n, add, y + from);
         if (!all) f->is_lost |= !um_ranks_spread(r, y + from, n);
@@ -205,9 +206,10 @@ static void merge_scores(void *arg, float *score, int32_t n_scores, bool per_hea
     if (per_head && copies <= 1) return;
     assert(n_scores <= (int64_t)partial_rows(f) * f->net->hidden);
     memcpy(f->partial[f->turn], score, (size_t)n_scores * sizeof *score);
-    for (size_t from = 0, n; from < (size_t)n_scores && !f->is_lost; from += n) {
+    for (size_t from = 0, n; from < (size_t)n_scores; from += n) {
         n = piece_of(r, (size_t)n_scores - from);
         f->is_lost |= !um_ranks_gather(r, slot, from, n, true);
+        if (f->is_lost) break;
         for (int32_t other = first; other < end; other++) {
             const float *s = um_ranks_gathered(r, slot, other, from);
             float *to = score + from;

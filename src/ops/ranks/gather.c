@@ -4,6 +4,11 @@
 
 bool um_ranks_share_memory(const um_rank *r) { return !um_ranks_link(r->group); }
 
+bool um_ranks_is_direct(const um_rank *r) {
+    const um_link *l = um_ranks_link(r->group);
+    return !l || um_link_is_direct(l);
+}
+
 um_status um_ranks_mirror(const um_rank *r, int slot, size_t bytes, um_err *err) {
     um_link *l = um_ranks_link(r->group);
     return l ? um_link_mirror(l, slot, bytes, err) : UM_OK;
@@ -19,19 +24,16 @@ static bool give_up(const um_rank *r, const um_err *why) {
 bool um_ranks_gather(const um_rank *r, int slot, size_t first, size_t n, bool all) {
     um_link *l = um_ranks_link(r->group);
     um_err err;
-    size_t room;
     if (!l) return um_ranks_meet(r);
     if (um_ranks_is_broken(r->group, NULL)) return false;
     const float *own = (const float *)um_ranks_shared(r, slot, r->index) + first;
-    float *const *mirror = um_link_mirrors(l, slot, &room);
-    return um_link_gather(l, own, n, mirror, room, all, &err) ? give_up(r, &err) : true;
+    return um_link_gather(l, slot, own, n, all, &err) ? give_up(r, &err) : true;
 }
 
 const float *um_ranks_gathered(const um_rank *r, int slot, int32_t rank, size_t first) {
     um_link *l = um_ranks_link(r->group);
-    size_t room;
     if (!l || rank == r->index) return (const float *)um_ranks_shared(r, slot, rank) + first;
-    return um_link_mirrors(l, slot, &room)[rank];
+    return um_link_gathered(l, slot, rank);
 }
 
 bool um_ranks_spread(const um_rank *r, float *p, size_t n) {

@@ -215,6 +215,22 @@ static um_status wait_for_all(um_link *l, const um_launch *launch, int listener,
     return s;
 }
 
+/* Welcomes the ranks, and offers them memory. They use it if all can open it. */
+static um_status offer_board(um_link *l, um_err *err) {
+    um_board_key key;
+    char all = 1;
+    l->board = um_board_new(l->n, &key);
+    um_status s = um_link_tell(l, UM_FRAME_WELCOME, &key, sizeof key, err);
+    if (!s) s = um_link_collect(l, UM_FRAME_BOARD, err);
+    if (s) return s;
+    for (int32_t i = 0; i < l->n_connections; i++) all &= l->c[i].body.len == 1 && l->c[i].body.data[0] == 1;
+    if (!all) {
+        um_board_close(l->board);
+        l->board = NULL;
+    }
+    return um_link_tell(l, UM_FRAME_BOARD, &all, 1, err);
+}
+
 static um_status gather_ranks(um_link *l, const um_launch *launch, const char *facts, um_err *err) {
     int listener = -1;
     um_status s = open_listener(launch, &listener, err);
@@ -222,7 +238,8 @@ static um_status gather_ranks(um_link *l, const um_launch *launch, const char *f
     l->n_connections = l->n - 1;
     if (!s) s = wait_for_all(l, launch, listener, facts, err);
     if (listener >= 0) close(listener);
-    if (!s) return um_link_tell(l, UM_FRAME_WELCOME, NULL, 0, err);
+    if (!s) s = offer_board(l, err);
+    if (!s) return UM_OK;
     um_link_fail(l, 0, err->msg);
     return s;
 }
@@ -254,6 +271,23 @@ static int connect_to(const struct addrinfo *a) {
     return fd;
 }
 
+/* Opens the memory that rank 0 offers with its welcome, if this rank is on the same host. */
+static um_status take_board(um_link *l, um_err *err) {
+    um_connection *c = &l->c[0];
+    um_failed why;
+    um_board_key key = {0};
+    if (c->body.len == sizeof key) memcpy(&key, c->body.data, sizeof key);
+    l->board = um_board_open(l->rank, l->n, &key);
+    const char has = l->board != NULL;
+    um_connection_send(c, UM_FRAME_BOARD, &has, 1);
+    um_connection_receive(c, UM_FRAME_BOARD, NULL, 0);
+    const bool is_told = um_transfer(c, 1, l->timeout, &why);
+    if (is_told && c->body.len == 1 && c->body.data[0]) return UM_OK;
+    um_board_close(l->board);
+    l->board = NULL;
+    return is_told ? UM_OK : um_fail(err, UM_EDEVICE, "%s", why.message);
+}
+
 /* Connects once and waits for the welcome. Errors: UM_EDEVICE, which may pass; UM_EINVAL, rank 0 has refused. */
 static um_status try_to_join(um_link *l, const um_launch *launch, const um_buf *hello, double seconds, um_err *err) {
     struct addrinfo *a = NULL;
@@ -273,6 +307,7 @@ static um_status try_to_join(um_link *l, const um_launch *launch, const um_buf *
     else if (c->in.type == UM_FRAME_REFUSED)
         s = um_fail(err, UM_EINVAL, "rank 0 refuses this rank: %.*s", (int)c->body.len, c->body.data);
     else if (c->in.type != UM_FRAME_WELCOME) s = um_fail(err, UM_EDEVICE, "it sent a frame out of turn");
+    if (!s) s = take_board(l, err);
     if (!s) return UM_OK;
     um_connection_close(c);
     *c = (um_connection){.fd = -1};

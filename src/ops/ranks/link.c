@@ -1,6 +1,8 @@
 /* What the ranks of a group in several processes tell each other. */
 #include "ops/ranks/link.h"
 
+#include <poll.h>
+
 #include "ops/ranks/link_open.h"
 
 /* Rank 0 gives up first and tells the others why. They wait this much longer for it. */
@@ -8,6 +10,8 @@
 #define LONGER_SECONDS 1.0
 /* How long a rank tries to tell the others of a failure. */
 #define FAREWELL_SECONDS 1.0
+/* How often a rank that waits for results in memory looks whether another one has failed. */
+#define LOOK_SECONDS 0.02
 
 int32_t um_link_rank(const um_link *l) { return l->rank; }
 
@@ -52,6 +56,7 @@ void um_link_close(um_link *l) {
         }
         um_connection_close(c);
     }
+    um_board_close(l->board);
     for (int s = 0; s < UM_RANKS_SLOTS; s++)
         for (int32_t r = 0; r < l->n; r++) um_free(l->mirror[s][r]);
     um_free(l);
@@ -73,10 +78,10 @@ um_status um_link_collect(um_link *l, um_frame_type type, um_err *err) {
     return transfer(l, patience(l), err);
 }
 
-um_status um_link_answer(um_link *l, um_frame_type type, um_err *err) {
+um_status um_link_answer(um_link *l, um_frame_type type, const void *data, size_t n, um_err *err) {
     assert(l->rank > 0);
     if (l->has_failed) return transfer(l, 0, err);
-    um_connection_send(&l->c[0], type, NULL, 0);
+    um_connection_send(&l->c[0], type, data, n);
     return transfer(l, patience(l), err);
 }
 
@@ -106,10 +111,9 @@ um_status um_link_mirror(um_link *l, int slot, size_t bytes, um_err *err) {
     return s;
 }
 
-float *const *um_link_mirrors(const um_link *l, int slot, size_t *room) {
-    *room = l->room[slot];
-    return l->mirror[slot];
-}
+const float *um_link_gathered(const um_link *l, int slot, int32_t rank) { return l->gathered[slot][rank]; }
+
+bool um_link_is_direct(const um_link *l) { return l->n == 2 || l->board; }
 
 double um_link_seconds(const um_link *l, int64_t *n_calls) {
     *n_calls = l->n_calls;
@@ -153,10 +157,51 @@ static um_status gather(um_link *l, const float *own, size_t n, float *const *mi
     return l->rank ? receive_rest(l, mirror, room, err) : forward(l, own, n, mirror, err);
 }
 
-um_status um_link_gather(um_link *l, const float *own, size_t n, float *const *mirror, size_t room, bool all,
-                         um_err *err) {
+/* Reads what a rank has sent while this one waits for its results: that it has failed. The end of a connection counts,
+ * too. */
+static um_status look_for_failure(um_link *l, int32_t awaited, um_err *err) {
+    for (int32_t i = 0; i < l->n_connections; i++) {
+        um_failed why;
+        struct pollfd p = {.fd = l->c[i].fd, .events = POLLIN};
+        if (poll(&p, 1, 0) <= 0) continue;
+        /* A frame of the next step arrives after the results. */
+        if (um_board_wait(l->board, awaited, 0)) return UM_OK;
+        um_connection_receive(&l->c[i], UM_FRAME_DATA, NULL, 0);
+        if (um_transfer(&l->c[i], 1, FAREWELL_SECONDS, &why))
+            return um_fail(err, UM_EDEVICE, "it sent a frame out of turn");
+        l->failed_rank = why.rank;
+        return um_fail(err, UM_EDEVICE, "%s", why.message);
+    }
+    return UM_OK;
+}
+
+/* Gathers through memory. */
+static um_status gather_on_board(um_link *l, int slot, const float *own, size_t n, um_err *err) {
+    const double end = um_now() + patience(l);
+    if (l->has_failed) return transfer(l, 0, err);
+    um_board_show(l->board, own, n);
+    for (int32_t r = 0; r < l->n; r++) {
+        while (r != l->rank && !um_board_wait(l->board, r, LOOK_SECONDS)) {
+            um_status s = look_for_failure(l, r, err);
+            if (s) return s;
+            if (um_now() < end) continue;
+            l->failed_rank = r;
+            return um_fail(err, UM_EDEVICE, "no answer for %g s (--distributed-timeout-seconds)", l->timeout);
+        }
+        l->gathered[slot][r] = um_board_place(l->board, r);
+    }
+    return UM_OK;
+}
+
+um_status um_link_gather(um_link *l, int slot, const float *own, size_t n, bool all, um_err *err) {
     const double start = um_now();
-    um_status s = gather(l, own, n, mirror, room, all, err);
+    um_status s;
+    if (all && l->board) {
+        s = gather_on_board(l, slot, own, n, err);
+    } else {
+        s = gather(l, own, n, l->mirror[slot], l->room[slot], all, err);
+        for (int32_t r = 0; r < l->n; r++) l->gathered[slot][r] = l->mirror[slot][r];
+    }
     l->seconds += um_now() - start;
     l->n_calls++;
     return s;

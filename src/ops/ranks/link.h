@@ -1,5 +1,6 @@
 /* link: TCP connections between the ranks of a group whose ranks are processes. Rank 0 listens, and every other rank
- * connects to it. Used inside ops/ranks only.
+ * connects to it. When all are on one host, results of passes go through memory instead (board.h). Used inside
+ * ops/ranks only.
  *
  * Messages are frames: a header and bytes. Frames arrive in the order in which they were sent. TCP says at once when
  * the process at the other end has ended; a host that is gone is noticed by unanswered probes.
@@ -16,7 +17,8 @@ extern "C" {
 
 typedef enum {
     UM_FRAME_HELLO = 1, /* rank 1.. to 0: um_hello, and the facts */
-    UM_FRAME_WELCOME,   /* rank 0 to all: the group is complete */
+    UM_FRAME_WELCOME,   /* rank 0 to all: the group is complete; um_board_key */
+    UM_FRAME_BOARD,     /* a byte: rank 1.. has opened the board; rank 0: all have, and use it */
     UM_FRAME_REFUSED,   /* rank 0: why the other one can't join */
     UM_FRAME_FORWARD,   /* rank 0: um_forward_config of the following passes */
     UM_FRAME_READY,     /* rank 1..: passes can begin */
@@ -53,18 +55,19 @@ um_status um_link_tell(um_link *l, um_frame_type type, const void *data, size_t 
 /* Waits on rank 0 until every other rank has sent a frame of this type. */
 um_status um_link_collect(um_link *l, um_frame_type type, um_err *err);
 /* Sends a frame to rank 0. */
-um_status um_link_answer(um_link *l, um_frame_type type, um_err *err);
+um_status um_link_answer(um_link *l, um_frame_type type, const void *data, size_t n, um_err *err);
 /* Receives a frame from rank 0 without a limit of time. *body is valid until the next call. */
 um_status um_link_receive(um_link *l, um_frame_type *type, um_str *body, um_err *err);
-/* See um_ranks_gather. own [n] floats; mirror [ranks]: where those of each rank go, and `room` bytes of each. */
-um_status um_link_gather(um_link *l, const float *own, size_t n, float *const *mirror, size_t room, bool all,
-                         um_err *err);
+/* See um_ranks_gather and um_ranks_gathered. own [n] floats. */
+um_status um_link_gather(um_link *l, int slot, const float *own, size_t n, bool all, um_err *err);
+const float *um_link_gathered(const um_link *l, int slot, int32_t rank);
 /* See um_ranks_spread. */
 um_status um_link_spread(um_link *l, float *p, size_t n, um_err *err);
-
-/* What other ranks have published, copied to this process. */
+/* See um_ranks_mirror. */
 um_status um_link_mirror(um_link *l, int slot, size_t bytes, um_err *err);
-float *const *um_link_mirrors(const um_link *l, int slot, size_t *room);
+/* Returns whether a result reaches all ranks at once, so that each can add them: there are two, or they share memory.
+ */
+bool um_link_is_direct(const um_link *l);
 /* Seconds that this rank has spent in um_link_gather and um_link_spread, and the number of their calls. */
 double um_link_seconds(const um_link *l, int64_t *n_calls);
 

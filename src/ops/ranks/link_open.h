@@ -2,6 +2,7 @@
 #ifndef UM_OPS_RANKS_LINK_OPEN_H
 #define UM_OPS_RANKS_LINK_OPEN_H
 
+#include "ops/ranks/board.h"
 #include "ops/ranks/connection.h"
 
 struct um_link {
@@ -10,8 +11,10 @@ struct um_link {
     um_connection c[UM_RANKS_MAX]; /* [n_connections] on rank 0 to ranks 1, 2, ...; elsewhere to rank 0 */
     int32_t n_connections, failed_rank;
     bool has_failed; /* no further frame is sent or received */
+    um_board *board; /* NULL: the ranks are on several hosts */
     float *mirror[UM_RANKS_SLOTS][UM_RANKS_MAX];
-    size_t room[UM_RANKS_SLOTS]; /* bytes of each mirror */
+    size_t room[UM_RANKS_SLOTS];                         /* bytes of each mirror */
+    const float *gathered[UM_RANKS_SLOTS][UM_RANKS_MAX]; /* the results of the last um_link_gather */
     double seconds;
     int64_t n_calls;
 };

@@ -274,7 +274,7 @@ static um_status begin_forward(follower *w, um_str body, um_err *err) {
     s = w->b->forward_new(&w->forward, w->d, w->n, &c, err);
     if (s) return s;
     w->remote = um_remote_new(w->d->link, w->n, &c);
-    return um_link_answer(w->d->link, UM_FRAME_READY, err);
+    return um_link_answer(w->d->link, UM_FRAME_READY, NULL, 0, err);
 }
 
 static um_status run_pass(follower *w, um_str body, um_err *err) {
