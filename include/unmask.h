@@ -875,6 +875,16 @@ typedef struct um_stats {
 /* Copies the statistics of the engine. */
 UM_API void um_engine_get_stats(const um_engine *e, um_stats *out);
 
+/* The times of one rank of an engine (tensor_parallel_size), since the engine was created. */
+typedef struct um_rank_times {
+    double pass_seconds;     /* its passes */
+    double exchange_seconds; /* of these, the exchange of results with other ranks; a rank that waits for a slow one has
+                                more of it */
+} um_rank_times;
+/* Stores the times of the engine's first ranks in out [max]. Returns the number of ranks; 0 when one device computes
+ * the passes alone. Those of ranks in other processes (nnodes) are as old as their last results. */
+UM_API int32_t um_engine_get_ranks(const um_engine *e, um_rank_times *out, int32_t max);
+
 /* The values that an engine uses, with the automatic ones resolved. The strings live as long as the engine. */
 typedef struct um_engine_info {
     int32_t max_model_len, max_num_reqs, max_num_batched_tokens, page_size, num_pages;

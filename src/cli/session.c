@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/speed.h"
 #include "engine/engine.h"
 
 #define EXAMPLES_SHOWN 3
@@ -209,12 +210,24 @@ static void print_profile(const um_profile *p) {
     um_buf_free(&table);
 }
 
+/* Prints the times of the ranks of an engine, since it was created. */
+static void print_ranks(const um_engine *e) {
+    um_rank_times t[UM_RANKS_MAX];
+    const int32_t n = um_engine_get_ranks(e, t, UM_RANKS_MAX);
+    if (n) fputs("  rank    passes  exchange of results, with waiting\n", stderr);
+    for (int32_t r = 0; r < n; r++)
+        fprintf(stderr, "%6d  %8.3f s  %8.3f s  %5.1f %%\n", r, t[r].pass_seconds, t[r].exchange_seconds,
+                100 * um_ratio(t[r].exchange_seconds, t[r].pass_seconds));
+}
+
 um_status um_cli_profile_stop(um_router *r, const char *path, bool quiet, um_err *err) {
     um_status st = UM_OK;
     for (int32_t i = 0; path && i < um_router_size(r) && !st; i++) {
         um_engine *e = um_router_engine(r, i);
         st = um_engine_profile_stop(e, err);
-        if (!st && !quiet) print_profile(&e->profile);
+        if (st || quiet) continue;
+        print_profile(&e->profile);
+        print_ranks(e);
     }
     return st;
 }

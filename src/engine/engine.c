@@ -699,6 +699,14 @@ um_status um_engine_abort(um_engine *e, int64_t id, um_err *err) {
     return um_fail(err, UM_ENOENT, "there is no request %lld", (long long)id);
 }
 
+int32_t um_engine_get_ranks(const um_engine *e, um_rank_times *out, int32_t max) {
+    const um_backend *b = e->model->backend;
+    um_rank_time t[UM_RANKS_MAX];
+    const int32_t n = b->rank_times ? b->rank_times(e->forward, t) : 0;
+    for (int32_t r = 0; r < UM_MIN(n, max); r++) out[r] = (um_rank_times){t[r].pass_seconds, t[r].exchange_seconds};
+    return n;
+}
+
 void um_engine_get_stats(const um_engine *e, um_stats *out) {
     *out = e->stats;
     out->pages_used = um_pages_used(&e->pages);

@@ -131,6 +131,9 @@ struct um_backend {
     /* Waits for the end of the submitted pass. The predictions are complete when it returns UM_OK. Errors: UM_EDEVICE.
      */
     um_status (*wait)(um_forward *f, um_err *err);
+    /* Stores the times of the ranks of a group. Must be called between passes. Returns their number. NULL: there are
+     * none. */
+    int32_t (*rank_times)(const um_forward *f, um_rank_time out[UM_RANKS_MAX]);
     /* Records the operations of the following passes as spans of p, which must outlive these passes. NULL stops it. */
     void (*profile)(um_forward *f, um_profile *p);
 };

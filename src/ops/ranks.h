@@ -95,6 +95,14 @@ bool um_ranks_meet(const um_rank *r);
 void um_ranks_break(const um_rank *r, const char *message);
 /* Returns whether a rank has failed. If so, the words of the first one are stored in out. */
 bool um_ranks_is_broken(um_ranks *g, um_err *err);
+/* How long the passes of a rank took, and the exchange of results in them, which includes waiting for other ranks. */
+typedef struct um_rank_time {
+    double pass_seconds, exchange_seconds;
+} um_rank_time;
+/* Adds to the times of a rank, on its own thread. */
+void um_ranks_add_time(const um_rank *r, double pass_seconds, double exchange_seconds);
+/* Returns the times of a rank, between passes. Those of other processes come with their results. */
+um_rank_time um_ranks_time(const um_ranks *g, int32_t rank);
 /* The seconds that a rank waits for another. */
 double um_ranks_timeout(const um_ranks *g);
 

@@ -210,6 +210,28 @@ static void put_device_memory(page *p, const series *r, const char *name) {
     put_of_workers(p, name, "kind=\"total\"", bytes_of);
 }
 
+/* Writes a line in seconds for each rank of each worker. */
+static void put_of_ranks(page *p, const char *name, bool exchange) {
+    char labels[96];
+    for (int32_t i = 0; i < um_worker_pool_size(p->workers); i++) {
+        const um_msg_stats *m = um_worker_pool_get_status(p->workers, i).stats;
+        for (uint32_t r = 0; r < m->n_rank_pass; r++) {
+            snprintf(labels, sizeof labels, "worker=\"%d\",rank=\"%u\"", i, r);
+            put_line(p, name, "", labels, 1e-6 * (double)(exchange ? m->rank_exchange : m->rank_pass)[r]);
+        }
+    }
+}
+
+static void put_rank_pass(page *p, const series *r, const char *name) {
+    (void)r;
+    put_of_ranks(p, name, false);
+}
+
+static void put_rank_exchange(page *p, const series *r, const char *name) {
+    (void)r;
+    put_of_ranks(p, name, true);
+}
+
 /* ---- API keys ---------------------------------------------------------------------------------------------------- */
 
 /* The number of names is bounded (UM_KEYS_MAX). Removed names stay, because a counter must not start again at 0. */
@@ -290,6 +312,13 @@ static const series device_table[] = {
 
 #define KEY(field) put_key_counter, offsetof(um_key, field), NULL
 
+/* Series of workers with ranks. */
+static const series rank_table[] = {
+    {"rank_pass_seconds_total", "counter", "Duration of the passes of each rank, by worker", put_rank_pass, 0, NULL},
+    {"rank_exchange_seconds_total", "counter",
+     "Of these, the exchange of results between ranks, with the wait for slower ranks", put_rank_exchange, 0, NULL},
+};
+
 /* Series of API keys. A server without keys has none of them. */
 static const series key_table[] = {
     {"key_requests_total", "counter", "HTTP requests that have ended, by API key", KEY(n_requests)},
@@ -320,6 +349,13 @@ static void read_gauges(const um_service *s, page *p) {
     m->bodies = (double)um_work_queue_pending(s->readers);
 }
 
+static bool has_ranks(const page *p) {
+    bool has = false;
+    for (int32_t i = 0; i < um_worker_pool_size(p->workers); i++)
+        has |= um_worker_pool_get_status(p->workers, i).stats->n_rank_pass > 0;
+    return has;
+}
+
 static void put_series(page *p, const series *r, const char *prefix, const char *name) {
     char full[96];
     snprintf(full, sizeof full, "%s%s", prefix, name);
@@ -336,6 +372,8 @@ void um_metrics_page_put(const um_service *s, um_buf *out) {
     for (size_t i = 0; i < UM_LEN(table); i++) put_series(&p, &table[i], "unmask_", table[i].name);
     for (size_t i = 0; i < UM_LEN(device_table) && p.stats.device_bytes; i++)
         put_series(&p, &device_table[i], "unmask_", device_table[i].name);
+    for (size_t i = 0; i < UM_LEN(rank_table) && has_ranks(&p); i++)
+        put_series(&p, &rank_table[i], "unmask_", rank_table[i].name);
     for (size_t i = 0; i < UM_LEN(key_table) && !um_keys_is_empty(s->keys); i++)
         put_series(&p, &key_table[i], "unmask_", key_table[i].name);
     for (size_t i = 0; i < UM_LEN(table) && s->setup.config->metrics_vllm_aliases; i++)

@@ -46,7 +46,11 @@ claims_begin
 processes_answer_like_threads() {
     new_group
     follow 1
-    rank_0
+    rank_0 --profile "$work/profile.json" --no-quiet
+    # The profile names the time of collectives, and the times of all ranks.
+    grep -qE '^ *exchange ' "$work/rank0" || grep -qE 'exchange +[0-9]' "$work/rank0"
+    grep -qE '^ +0 +[0-9.]+ s +[0-9.]+ s +[0-9.]+ %$' "$work/rank0"
+    grep -qE '^ +1 +[0-9.]+ s +[0-9.]+ s +[0-9.]+ %$' "$work/rank0"
     followers_end
     cmp "$work/threads.jsonl" "$work/answers.jsonl"
     grep -q 'rank 1: the group of 2 ranks is complete' "$work/rank1"

@@ -25,7 +25,10 @@ int32_t um_worker_pool_size(const um_worker_pool *p) {
 }
 um_worker_status um_worker_pool_get_status(const um_worker_pool *p, int32_t i) {
     (void)p;
-    return workers[i];
+    static const um_msg_stats none;
+    um_worker_status w = workers[i];
+    if (!w.stats) w.stats = &none;
+    return w;
 }
 void um_worker_pool_get_stats(const um_worker_pool *p, um_msg_stats *out) {
     (void)p;
@@ -479,6 +482,27 @@ static void devices_are_counted_by_worker_and_kind(void **state) {
     um_free(page);
 }
 
+static void times_of_ranks_are_counted_by_worker_and_rank(void **state) {
+    (void)state;
+    static const int64_t pass[] = {3000000, 4000000}, exchange[] = {500000, 250000};
+    const um_msg_stats with = {.rank_pass = pass, .rank_exchange = exchange, .n_rank_pass = 2, .n_rank_exchange = 2},
+                       without = {0};
+    stats = with;
+    workers[0].stats = &without;
+    workers[1].stats = &with;
+    char *page = get_page();
+    assert_float_equal(value_of(page, "unmask_rank_pass_seconds_total", "worker=\"1\",rank=\"0\""), 3, 1e-9);
+    assert_float_equal(value_of(page, "unmask_rank_pass_seconds_total", "worker=\"1\",rank=\"1\""), 4, 1e-9);
+    assert_float_equal(value_of(page, "unmask_rank_exchange_seconds_total", "worker=\"1\",rank=\"0\""), 0.5, 1e-9);
+    assert_float_equal(value_of(page, "unmask_rank_exchange_seconds_total", "worker=\"1\",rank=\"1\""), 0.25, 1e-9);
+    assert_null(strstr(page, "worker=\"0\",rank"));
+    um_free(page);
+    workers[1].stats = &without;
+    page = get_page();
+    assert_null(strstr(page, "rank_"));
+    um_free(page);
+}
+
 static void bounds_ascend(void **state) {
     (void)state;
     const um_bounds *all[] = {&um_bounds_latency, &um_bounds_token_time, &um_bounds_tokens, &um_bounds_passes,
@@ -506,6 +530,7 @@ int main(void) {
         CLAIM(batches_and_files_are_counted_by_status_and_purpose),
         CLAIM(every_series_changes_with_its_source),
         CLAIM(devices_are_counted_by_worker_and_kind),
+        CLAIM(times_of_ranks_are_counted_by_worker_and_rank),
         CLAIM(bounds_ascend),
     };
     return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);

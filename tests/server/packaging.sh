@@ -6,8 +6,8 @@ source tests/server/serve.bash
 source tests/gpu/gpu.bash
 PATH=$PATH:/usr/sbin # Debian's nginx
 
-# A server without keys has no series of keys.
-serve --in-process --api-key key
+# A server without keys has no series of keys, and one without ranks none of ranks.
+serve --in-process --api-key key --tensor-parallel-size 2
 curl -sS -H 'x-api-key: key' "$url/metrics" > "$work/metrics-with-keys"
 stop_server
 

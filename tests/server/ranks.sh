@@ -98,7 +98,7 @@ the_other_ranks_join_again() {
     for n in 1 2 3 4 5; do kill -9 "${follower[$n]}"; done
 }
 
-a_group_in_several_processes_does_not_sleep() {
+a_group_in_several_processes_reports_its_ranks_and_does_not_sleep() {
     new_port
     follow 1
     serve --nnodes 2 --master-port "$port" --distributed-timeout-seconds 20
@@ -106,6 +106,16 @@ a_group_in_several_processes_does_not_sleep() {
     [ "$status" = 503 ]
     wait_for 'the workers don.t sleep: .*the ranks of other processes (--nnodes) can.t sleep' "$work/log"
     ask_until_answered
+    # The times of both ranks. Those of the other process come with the results of its next pass.
+    post /v1/chat/completions "$question"
+    for _ in $(seq 100); do
+        curl -sS -m 60 "$url/metrics" | grep -E '^unmask_rank_(pass|exchange)_seconds_total' > "$work/body"
+        not grep -q ' 0$' "$work/body" || break
+        sleep 0.05
+    done
+    cat "$work/body"
+    [ "$(grep -cE ',worker="0",rank="[01]"} [0-9.e-]+$' "$work/body")" = 4 ]
+    not grep -q ' 0$' "$work/body"
     stop_server
     followers_end
 }

@@ -245,7 +245,7 @@ static void an_error_says_what_was_found(void **state) {
         const char *says;
     } cases[] = {
         {UM_MSG_PING, 0, 'X', "begins with 58"},
-        {UM_MSG_PING, 4, 9, "version 9, expected 7"},
+        {UM_MSG_PING, 4, 9, "version 9, expected 8"},
         {UM_MSG_PING, 6, 99, "unknown type 99"},
         {UM_MSG_PING, 8, 25, "says 25 bytes, but the frame has 24"},
         {UM_MSG_GENERATE, 56, 2, "keep_special at byte 56 is 2, expected 0 or 1"},

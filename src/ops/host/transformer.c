@@ -176,6 +176,14 @@ static size_t piece_of(const um_rank *r, size_t n) {
     return um_ranks_share_memory(r) ? n : UM_MIN(n, (size_t)UM_RANKS_CHUNK);
 }
 
+/* Calls um_ranks_gather. A profile has its time as that of the operation "exchange". */
+static void gather(um_forward *f, int slot, size_t first, size_t n, bool all) {
+    um_profile *p = f->ops == &um_ops_timed ? f->timed.profile : NULL;
+    const double since = p ? um_profile_enter(p) : 0;
+    f->is_lost |= !um_ranks_gather(f->rank, slot, first, n, all);
+    if (p) um_profile_leave(p, since, "exchange", (int32_t)UM_MIN(n, (size_t)INT32_MAX));
+}
+
 /* Computes y = the sum of the partial results of all ranks, or y += that with `add`. y starts at the first token. A
  * rank writes to the same memory again after the next meeting, when all have read it. Where results reach rank 0 first,
  * it adds them and sends the sum, which has fewer bytes. */
@@ -187,7 +195,7 @@ static void sum_ranks(um_forward *f, rows at, bool add, float *y) {
     const bool all = um_ranks_is_direct(r);
     for (size_t from = first, n; from < end; from += n) {
         n = piece_of(r, end - from);
-        f->is_lost |= !um_ranks_gather(r, slot, from, n, all);
+        gather(f, slot, from, n, all);
         if (f->is_lost) break;
         for (int32_t other = 0; other < r->n; other++) part[other] = um_ranks_gathered(r, slot, other, from);
         if (all || r->index == 0) f->ops->sum(f->dev, part, r->n, n, add, y + from);
@@ -208,7 +216,7 @@ static void merge_scores(void *arg, float *score, int32_t n_scores, bool per_hea
     memcpy(f->partial[f->turn], score, (size_t)n_scores * sizeof *score);
     for (size_t from = 0, n; from < (size_t)n_scores; from += n) {
         n = piece_of(r, (size_t)n_scores - from);
-        f->is_lost |= !um_ranks_gather(r, slot, from, n, true);
+        gather(f, slot, from, n, true);
         if (f->is_lost) break;
         for (int32_t other = first; other < end; other++) {
             const float *s = um_ranks_gathered(r, slot, other, from);
@@ -511,7 +519,7 @@ static void predict_in_ranks(um_forward *f, const um_batch *b, um_head *head) {
         n = UM_MIN(b->n_rows - first, HEAD_ROWS);
         const um_row *row = b->row + first;
         const size_t products = multiply_head(f, row, n, f->head_rows[turn]);
-        f->is_lost |= !um_ranks_gather(r, SHARED_HEAD + turn, 0, products, false);
+        gather(f, SHARED_HEAD + turn, 0, products, false);
         const int32_t begin = shares ? n * r->index / r->n : 0, end = shares          ? n * (r->index + 1) / r->n
                                                                       : r->index == 0 ? n
                                                                                       : 0;

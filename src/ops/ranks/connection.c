@@ -40,10 +40,15 @@ void um_connection_close(um_connection *c) {
 
 void um_connection_send(um_connection *c, um_frame_type type, const void *data, size_t n) {
     assert(c->out_at == c->out_all);
-    c->out = (um_frame){UM_FRAME_MAGIC, type, n};
+    c->out = (um_frame){.magic = UM_FRAME_MAGIC, .type = type, .bytes = n};
     c->data = (const char *)data;
     c->out_at = 0;
     c->out_all = sizeof c->out + n;
+}
+
+void um_connection_send_results(um_connection *c, const float *p, size_t n, um_rank_time time) {
+    um_connection_send(c, UM_FRAME_DATA, p, n * sizeof *p);
+    c->out.time = time;
 }
 
 void um_connection_receive(um_connection *c, um_frame_type wanted, void *to, size_t room) {
@@ -110,6 +115,7 @@ static bool take_header(um_connection *c, um_failed *why) {
 static bool take_frame(um_connection *c, um_failed *why) {
     const bool is_failed = c->in.type == UM_FRAME_FAILED;
     c->receives = false;
+    if (c->in.type == UM_FRAME_DATA) c->last_time = c->in.time;
     if (!c->to) c->body.len = (size_t)c->in.bytes;
     if (is_failed && c->in.bytes == sizeof *why) {
         memcpy(why, c->body.data, sizeof *why);

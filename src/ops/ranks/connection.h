@@ -12,7 +12,8 @@ extern "C" {
 /* The header of a frame, in the byte order of the host: ranks of another order are refused by `magic`. */
 typedef struct um_frame {
     uint32_t magic, type;
-    uint64_t bytes; /* that follow */
+    uint64_t bytes;    /* that follow */
+    um_rank_time time; /* of UM_FRAME_DATA */
 } um_frame;
 
 #define UM_FRAME_MAGIC     UINT32_C(0x314b5255)
@@ -30,7 +31,8 @@ typedef struct um_connection {
     um_frame out; /* the frame that is sent: out_at of its out_all bytes have been */
     const char *data;
     size_t out_at, out_all;
-    um_frame in; /* the frame that is received */
+    um_frame in;            /* the frame that is received */
+    um_rank_time last_time; /* of the last UM_FRAME_DATA */
     bool receives;
     size_t in_at;
     um_frame_type wanted; /* 0: any */
@@ -42,6 +44,7 @@ typedef struct um_connection {
 /* Begins to send or to receive a frame. Data and space must stay until um_transfer has returned. to NULL: the bytes go
  * to c->body, and room 0 stands for UM_FRAME_BYTES_MAX. */
 void um_connection_send(um_connection *c, um_frame_type type, const void *data, size_t n);
+void um_connection_send_results(um_connection *c, const float *p, size_t n, um_rank_time time);
 void um_connection_receive(um_connection *c, um_frame_type wanted, void *to, size_t room);
 /* Finishes all frames of the connections c [n]. seconds < 0: without a limit. Returns false when a connection is lost,
  * the time is over, or a frame UM_FRAME_FAILED has arrived: *why then has the rank to blame and the words. */

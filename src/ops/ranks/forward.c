@@ -67,7 +67,9 @@ static void *run_member(void *arg) {
     const um_rank *at = &m->group->networks.place[m - m->group->member];
     for (job_kind job; (job = next_job(m)) != JOB_END; end_job(m)) {
         um_err err = {0};
+        const double start = um_now();
         if (run_job(m, job, &err)) um_ranks_break(at, err.msg);
+        if (job == JOB_PASS) um_ranks_add_time(at, um_now() - start, 0);
     }
     return NULL;
 }
@@ -215,6 +217,11 @@ void um_group_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n) {
 
 /* A profile belongs to one thread, so it has the operations of rank 0. */
 void um_group_profile(um_forward *f, um_profile *p) { f->d->inner->profile(f->member[0].forward, p); }
+
+int32_t um_group_rank_times(const um_forward *f, um_rank_time out[UM_RANKS_MAX]) {
+    for (int32_t r = 0; r < f->d->all; r++) out[r] = um_ranks_time(f->shared, r);
+    return f->d->all;
+}
 
 um_forward_stats um_group_stats(const um_forward *f) { return f->d->inner->stats(f->member[0].forward); }
 

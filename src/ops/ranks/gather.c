@@ -21,13 +21,20 @@ static bool give_up(const um_rank *r, const um_err *why) {
     return false;
 }
 
-bool um_ranks_gather(const um_rank *r, int slot, size_t first, size_t n, bool all) {
+static bool gather(const um_rank *r, int slot, size_t first, size_t n, bool all) {
     um_link *l = um_ranks_link(r->group);
     um_err err;
     if (!l) return um_ranks_meet(r);
     if (um_ranks_is_broken(r->group, NULL)) return false;
     const float *own = (const float *)um_ranks_shared(r, slot, r->index) + first;
     return um_link_gather(l, slot, own, n, all, &err) ? give_up(r, &err) : true;
+}
+
+bool um_ranks_gather(const um_rank *r, int slot, size_t first, size_t n, bool all) {
+    const double start = um_now();
+    const bool is_whole = gather(r, slot, first, n, all);
+    um_ranks_add_time(r, 0, um_now() - start);
+    return is_whole;
 }
 
 const float *um_ranks_gathered(const um_rank *r, int slot, int32_t rank, size_t first) {
@@ -41,5 +48,8 @@ bool um_ranks_spread(const um_rank *r, float *p, size_t n) {
     um_err err;
     assert(l);
     if (um_ranks_is_broken(r->group, NULL)) return false;
-    return um_link_spread(l, p, n, &err) ? give_up(r, &err) : true;
+    const double start = um_now();
+    um_status s = um_link_spread(l, p, n, &err);
+    um_ranks_add_time(r, 0, um_now() - start);
+    return s ? give_up(r, &err) : true;
 }

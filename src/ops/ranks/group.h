@@ -44,6 +44,7 @@ um_status um_group_forward_new(um_forward **out, um_device *d, const um_network 
 void um_group_forward_free(um_forward *f);
 um_forward_memory um_group_memory(const um_forward *f);
 um_forward_stats um_group_stats(const um_forward *f);
+int32_t um_group_rank_times(const um_forward *f, um_rank_time out[UM_RANKS_MAX]);
 um_status um_group_warm(um_forward *f, const um_pass_size *size, int32_t n, um_err *err);
 void um_group_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n);
 um_status um_group_submit(um_forward *f, const um_batch *b, um_err *err);

@@ -115,9 +115,12 @@ const float *um_link_gathered(const um_link *l, int slot, int32_t rank) { return
 
 bool um_link_is_direct(const um_link *l) { return l->n == 2 || l->board; }
 
-double um_link_seconds(const um_link *l, int64_t *n_calls) {
-    *n_calls = l->n_calls;
-    return l->seconds;
+void um_link_set_time(um_link *l, const um_rank_time *own) { l->own = *own; }
+
+um_rank_time um_link_time(const um_link *l, int32_t rank) {
+    for (int32_t i = 0; i < l->n_connections; i++)
+        if (l->c[i].rank == rank) return l->c[i].last_time;
+    return (um_rank_time){0};
 }
 
 /* Rank 0 sends each of the others what all but it have published. */
@@ -125,8 +128,7 @@ static um_status forward(um_link *l, const float *own, size_t n, float *const *m
     um_status s = UM_OK;
     for (int32_t from = 0; from < l->n && !s; from++) {
         for (int32_t i = 0; i < l->n_connections; i++)
-            if (l->c[i].rank != from)
-                um_connection_send(&l->c[i], UM_FRAME_DATA, from ? mirror[from] : own, n * sizeof *own);
+            if (l->c[i].rank != from) um_connection_send_results(&l->c[i], from ? mirror[from] : own, n, l->own);
         s = transfer(l, patience(l), err);
     }
     return s;
@@ -149,7 +151,7 @@ static um_status gather(um_link *l, const float *own, size_t n, float *const *mi
     if (l->has_failed) return transfer(l, 0, err);
     for (int32_t i = 0; i < l->n_connections; i++) {
         um_connection *c = &l->c[i];
-        if (l->rank > 0 || (all && is_pair)) um_connection_send(c, UM_FRAME_DATA, own, n * sizeof *own);
+        if (l->rank > 0 || (all && is_pair)) um_connection_send_results(c, own, n, l->own);
         if (l->rank == 0 || all) um_connection_receive(c, UM_FRAME_DATA, mirror[c->rank], room);
     }
     um_status s = transfer(l, patience(l), err);
@@ -194,7 +196,6 @@ static um_status gather_on_board(um_link *l, int slot, const float *own, size_t 
 }
 
 um_status um_link_gather(um_link *l, int slot, const float *own, size_t n, bool all, um_err *err) {
-    const double start = um_now();
     um_status s;
     if (all && l->board) {
         s = gather_on_board(l, slot, own, n, err);
@@ -202,20 +203,14 @@ um_status um_link_gather(um_link *l, int slot, const float *own, size_t n, bool 
         s = gather(l, own, n, l->mirror[slot], l->room[slot], all, err);
         for (int32_t r = 0; r < l->n; r++) l->gathered[slot][r] = l->mirror[slot][r];
     }
-    l->seconds += um_now() - start;
-    l->n_calls++;
     return s;
 }
 
 um_status um_link_spread(um_link *l, float *p, size_t n, um_err *err) {
-    const double start = um_now();
     if (l->has_failed) return transfer(l, 0, err);
     for (int32_t i = 0; i < l->n_connections; i++) {
-        if (l->rank == 0) um_connection_send(&l->c[i], UM_FRAME_DATA, p, n * sizeof *p);
+        if (l->rank == 0) um_connection_send_results(&l->c[i], p, n, l->own);
         else um_connection_receive(&l->c[i], UM_FRAME_DATA, p, n * sizeof *p);
     }
-    um_status s = transfer(l, patience(l), err);
-    l->seconds += um_now() - start;
-    l->n_calls++;
-    return s;
+    return transfer(l, patience(l), err);
 }

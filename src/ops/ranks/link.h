@@ -68,8 +68,9 @@ um_status um_link_mirror(um_link *l, int slot, size_t bytes, um_err *err);
 /* Returns whether a result reaches all ranks at once, so that each can add them: there are two, or they share memory.
  */
 bool um_link_is_direct(const um_link *l);
-/* Seconds that this rank has spent in um_link_gather and um_link_spread, and the number of their calls. */
-double um_link_seconds(const um_link *l, int64_t *n_calls);
+/* Results carry the times of their rank. */
+void um_link_set_time(um_link *l, const um_rank_time *own);
+um_rank_time um_link_time(const um_link *l, int32_t rank);
 
 #ifdef __cplusplus
 }

@@ -15,8 +15,7 @@ struct um_link {
     float *mirror[UM_RANKS_SLOTS][UM_RANKS_MAX];
     size_t room[UM_RANKS_SLOTS];                         /* bytes of each mirror */
     const float *gathered[UM_RANKS_SLOTS][UM_RANKS_MAX]; /* the results of the last um_link_gather */
-    double seconds;
-    int64_t n_calls;
+    um_rank_time own;                                    /* of this rank, sent with its results */
 };
 
 #endif

@@ -17,6 +17,7 @@ struct um_ranks {
     atomic_uint meetings; /* finished ones */
     int32_t n_arrived;
     bool has_arrived[UM_RANKS_MAX];
+    um_rank_time time[UM_RANKS_MAX]; /* each written by its rank only */
     atomic_bool is_broken;
     char message[sizeof((um_err *)0)->msg];
 };
@@ -48,6 +49,17 @@ void um_ranks_free(um_ranks *g) {
 void um_ranks_set_link(um_ranks *g, um_link *link) { g->link = link; }
 
 um_link *um_ranks_link(const um_ranks *g) { return g->link; }
+
+void um_ranks_add_time(const um_rank *r, double pass_seconds, double exchange_seconds) {
+    um_rank_time *t = &r->group->time[r->index];
+    t->pass_seconds += pass_seconds;
+    t->exchange_seconds += exchange_seconds;
+    if (r->group->link) um_link_set_time(r->group->link, t);
+}
+
+um_rank_time um_ranks_time(const um_ranks *g, int32_t rank) {
+    return g->link && rank != um_link_rank(g->link) ? um_link_time(g->link, rank) : g->time[rank];
+}
 
 double um_ranks_timeout(const um_ranks *g) { return g->timeout; }
 

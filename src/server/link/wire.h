@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define UM_WIRE_VERSION   7
+#define UM_WIRE_VERSION   8
 #define UM_WIRE_FRAME_MAX ((size_t)256 << 20)
 
 typedef enum {
@@ -234,7 +234,11 @@ typedef struct um_msg_stats {
     /* Histograms: seconds of steps with prefill, seconds of steps with denoising, tokens fed in a step. */
     const int64_t *prefill_step, *decode_step, *step_tokens;
     uint32_t n_prefill_step, n_decode_step, n_step_tokens;
+    /* Of each rank: microseconds of its passes, and of the exchange of results in them. Empty without ranks. */
+    const int64_t *rank_pass, *rank_exchange;
+    uint32_t n_rank_pass, n_rank_exchange;
 } um_msg_stats;
+#define UM_STATS_RANKS_MAX 16
 
 typedef struct um_msg {
     um_msg_type type;

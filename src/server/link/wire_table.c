@@ -141,7 +141,11 @@ static const um_wire_field stats[] = {UM_STATS_COUNT_MAP(UM_X) UM_STATS_BYTES_MA
                                       ONE(n_decode_step),
                                       MANY(decode_step, n_decode_step),
                                       ONE(n_step_tokens),
-                                      MANY(step_tokens, n_step_tokens)};
+                                      MANY(step_tokens, n_step_tokens),
+                                      ONE(n_rank_pass),
+                                      MANY(rank_pass, n_rank_pass),
+                                      ONE(n_rank_exchange),
+                                      MANY(rank_exchange, n_rank_exchange)};
 #undef UM_X
 #undef M
 
@@ -205,6 +209,9 @@ static um_status check_stats(const um_msg *m, um_err *err) {
     for (size_t i = 0; i < UM_LEN(all); i++)
         if (all[i].n && all[i].n != UM_STATS_BUCKETS)
             return um_fail(err, UM_EPARSE, "%s is %u, expected 0 or %d", all[i].name, all[i].n, UM_STATS_BUCKETS);
+    if (s->n_rank_pass > UM_STATS_RANKS_MAX || s->n_rank_exchange != s->n_rank_pass)
+        return um_fail(err, UM_EPARSE, "n_rank_pass is %u and n_rank_exchange %u, expected the same, 0..%d",
+                       s->n_rank_pass, s->n_rank_exchange, UM_STATS_RANKS_MAX);
     return UM_OK;
 }
 

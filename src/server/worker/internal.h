@@ -21,6 +21,7 @@ typedef struct um_task {
 /* Histograms of all steps since the worker started. */
 typedef struct um_step_counts {
     int64_t prefill[UM_STATS_BUCKETS], decode[UM_STATS_BUCKETS], tokens[UM_STATS_BUCKETS];
+    int64_t rank_pass[UM_STATS_RANKS_MAX], rank_exchange[UM_STATS_RANKS_MAX]; /* of the last um_worker_get_stats */
     um_stats *seen; /* [engines of the router] their counters at the last call of um_worker_count_steps */
 } um_step_counts;
 
@@ -62,7 +63,7 @@ uint64_t um_worker_rid(const um_worker *w, int64_t id);
 /* Adds the steps since the last call to the histograms. Called after every step of the router. */
 void um_worker_count_steps(um_worker *w);
 /* Returns the current counters. The histograms point into the worker. */
-void um_worker_get_stats(const um_worker *w, um_msg_stats *out);
+void um_worker_get_stats(um_worker *w, um_msg_stats *out);
 
 /* ---- utilities.c ---- */
 void um_worker_call(um_worker *w, const um_msg_call *c);

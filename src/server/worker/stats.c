@@ -48,7 +48,21 @@ static void add_devices(const um_worker *w, um_msg_stats *out) {
     }
 }
 
-void um_worker_get_stats(const um_worker *w, um_msg_stats *out) {
+/* Reports the ranks of the first engine. */
+static void put_ranks(um_worker *w, um_msg_stats *out) {
+    um_rank_times t[UM_STATS_RANKS_MAX];
+    const int32_t n =
+        UM_MIN(um_engine_get_ranks(um_router_engine(w->router, 0), t, UM_STATS_RANKS_MAX), UM_STATS_RANKS_MAX);
+    for (int32_t r = 0; r < n; r++) {
+        w->counts.rank_pass[r] = (int64_t)(1e6 * t[r].pass_seconds);
+        w->counts.rank_exchange[r] = (int64_t)(1e6 * t[r].exchange_seconds);
+    }
+    out->rank_pass = w->counts.rank_pass;
+    out->rank_exchange = w->counts.rank_exchange;
+    out->n_rank_pass = out->n_rank_exchange = (uint32_t)n;
+}
+
+void um_worker_get_stats(um_worker *w, um_msg_stats *out) {
     um_stats s = {0};
     if (w->router) um_router_get_stats(w->router, &s);
     *out = (um_msg_stats){.resident_bytes = resident_bytes(),
@@ -66,5 +80,7 @@ void um_worker_get_stats(const um_worker *w, um_msg_stats *out) {
 #define UM_X(type, name) out->name += w->slept.name;
     UM_STATS_COUNT_MAP(UM_X)
 #undef UM_X
-    if (w->router) add_devices(w, out);
+    if (!w->router) return;
+    add_devices(w, out);
+    put_ranks(w, out);
 }
