@@ -32,7 +32,12 @@ static um_status load_linear(um_loader *l, um_linear *out, const um_tensor_part 
 static um_cut cut_of_columns(int64_t n, int64_t unit) { return (um_cut){UM_CUT_COLUMNS, 1, {{n, unit}}}; }
 
 /* Returns the cut of two equal parts, gate and up. */
-static um_cut cut_of_pair(int64_t n) { return (um_cut){UM_CUT_ROWS, 2, {{n, 1}, {n, 1}}}; }
+static um_cut cut_of_pair(int64_t n, int64_t unit) { return (um_cut){UM_CUT_ROWS, 2, {{n, unit}, {n, unit}}}; }
+
+/* Returns the unit in which a width is divided among the ranks. */
+static int64_t unit_of(const um_loader *l, int64_t width) {
+    return um_cut_unit(width, UM_MAX(l->m->n_ranks, 1), l->m->net.cut_grid);
+}
 
 /* The bias of a layer that is cut by columns. */
 static const um_cut added_once = {.kind = UM_CUT_FIRST};
@@ -69,7 +74,7 @@ static um_status load_dense(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     const um_tensor_names *n = a->family->names;
     const int32_t ff = um_arch_kind_of(a, i)->n_ff;
     const um_tensor_part gate_up[] = {{n->gate, ff}, {n->up, ff}}, down = {n->down, a->hidden};
-    const um_cut rows = cut_of_pair(ff), columns = cut_of_columns(ff, 1);
+    const um_cut rows = cut_of_pair(ff, unit_of(l, ff)), columns = cut_of_columns(ff, unit_of(l, ff));
     um_status s = load_linear(l, &y->gate_up, gate_up, 2, a->hidden, i, &rows, err);
     if (!s && a->mlp_bias) s = um_load_vector(l, &y->gate_up.bias, gate_up, 2, i, ".bias", &rows, err);
     if (!s) s = load_linear(l, &y->down, &down, 1, ff, i, &columns, err);
@@ -105,7 +110,7 @@ static um_status load_routed(um_loader *l, um_layer *y, int32_t i, um_err *err) 
     const size_t E = (size_t)a->route.n_experts;
     const int32_t n_walked =
         l->list && n->stacked ? 1 : a->route.n_experts; /* a walk that only lists names visits a stack once */
-    const um_cut rows = cut_of_pair(ff), columns = cut_of_columns(ff, 1);
+    const um_cut rows = cut_of_pair(ff, unit_of(l, ff)), columns = cut_of_columns(ff, unit_of(l, ff));
     um_status s = UM_OK;
     if (l->only_adapters && !l->check) return UM_OK;
     if (!l->check) {
@@ -126,7 +131,8 @@ static um_status load_shared(um_loader *l, um_layer *y, int32_t i, um_err *err) 
     const um_tensor_names *n = a->family->names;
     const um_tensor_part gate_up[] = {{n->shared_gate, a->shared_ff}, {n->shared_up, a->shared_ff}},
                          down = {n->shared_down, a->hidden};
-    const um_cut rows = cut_of_pair(a->shared_ff), columns = cut_of_columns(a->shared_ff, 1);
+    const int64_t unit = unit_of(l, a->shared_ff);
+    const um_cut rows = cut_of_pair(a->shared_ff, unit), columns = cut_of_columns(a->shared_ff, unit);
     um_status s = load_linear(l, &y->shared_gate_up, gate_up, 2, a->hidden, i, &rows, err);
     return s ? s : load_linear(l, &y->shared_down, &down, 1, a->shared_ff, i, &columns, err);
 }
@@ -196,7 +202,7 @@ static um_status load_conditioning(um_loader *l, um_err *err) {
     const int32_t H = m->arch.hidden, ff = m->arch.conditioning_ff;
     const um_tensor_part gate_up[] = {{n->cond_gate, ff}, {n->cond_up, ff}}, down = {n->cond_down, H};
     if (!ff) return UM_OK;
-    const um_cut rows = cut_of_pair(ff), columns = cut_of_columns(ff, 1);
+    const um_cut rows = cut_of_pair(ff, unit_of(l, ff)), columns = cut_of_columns(ff, unit_of(l, ff));
     um_status s = load_norm(l, &c->norm, NULL, n->cond_norm, 0, err);
     if (!s) s = load_linear(l, &c->gate_up, gate_up, 2, H, 0, &rows, err);
     return s ? s : load_linear(l, &c->down, &down, 1, ff, 0, &columns, err);

@@ -284,12 +284,24 @@ static um_load_meter begin_meter(const um_model *m, const um_config *c) {
     return p;
 }
 
+/* Returns how many neighbours have a common scale, in the files or in products. */
+static int32_t cut_grid(const um_model *m, const um_store *files) {
+    int32_t grid = um_is_quantized(m->weight_type) ? UM_QUANT_GROUP : 1;
+    for (size_t i = 0; files && i < um_store_count(files); i++) {
+        const um_tensor *t = um_store_at(files, i);
+        const um_format *f = t->n_dims >= 2 ? um_tensor_format(t) : NULL;
+        if (f) grid = UM_MAX(grid, f->elements);
+    }
+    return grid;
+}
+
 /* All devices are opened and checked before the first weight is loaded, because loading can take minutes. The values of
  * the weights are checked once. */
 um_status um_model_open_weights(um_model *m, const um_config *c, const um_store *files, um_err *err) {
     um_status s = choose_types(m, c, files, err);
     if (!s) s = um_model_check(m, files, err);
     if (!s) s = choose_devices(m, c, err);
+    m->net.cut_grid = cut_grid(m, files);
     if (!s) s = um_model_launch(m, c, files, err);
     for (int32_t i = 0; !s && i < m->devices.n; i++) {
         if (!is_first_on_device(m, i)) continue;

@@ -7,12 +7,22 @@ static bool divides_heads(const um_arch_kind *k, int32_t n) {
     return k->n_heads % n == 0 && (k->n_kv_heads % n == 0 || n % k->n_kv_heads == 0);
 }
 
+/* Returns whether n ranks divide a width: evenly, or in groups of UM_QUANT_GROUP. */
+static bool divides_width(int32_t width, int32_t n) { return width % n == 0 || um_cut_unit(width, n, 1) > 1; }
+
+/* Returns the widest part of a width. */
+static int32_t widest_part(int32_t width, int32_t n) {
+    const int32_t unit = um_cut_unit(width, n, 1);
+    return UM_CEIL_DIV(width / unit, n) * unit;
+}
+
 /* Returns whether n ranks divide the architecture. */
 static bool divides(const um_arch *a, int32_t n) {
-    bool all = a->conditioning_ff % n == 0 && a->vocab >= n * UM_HEAD_UNIT;
+    bool all = divides_width(a->conditioning_ff, n) && a->vocab >= n * UM_HEAD_UNIT;
     for (int32_t i = 0; i < a->n_kinds; i++) {
         const um_arch_kind *k = &a->kind[i];
-        all &= divides_heads(k, n) && k->n_ff % n == 0 && k->expert_ff % n == 0 && k->shared_ff % n == 0;
+        all &= divides_heads(k, n) && divides_width(k->n_ff, n) && divides_width(k->expert_ff, n) &&
+               divides_width(k->shared_ff, n);
     }
     return all;
 }
@@ -30,12 +40,13 @@ static void print_obstacle(const um_arch *a, int32_t n, um_buf *out) {
             return;
         }
         for (size_t w = 0; w < UM_LEN(width); w++)
-            if (width[w].n % n) {
+            if (!divides_width(width[w].n, n)) {
                 um_buf_printf(out, "the width %d of %s", width[w].n, width[w].what);
                 return;
             }
     }
-    if (a->conditioning_ff % n) um_buf_printf(out, "the width %d of the conditioning", a->conditioning_ff);
+    if (!divides_width(a->conditioning_ff, n))
+        um_buf_printf(out, "the width %d of the conditioning", a->conditioning_ff);
     else um_buf_printf(out, "a vocabulary of %d ids", a->vocab);
 }
 
@@ -65,11 +76,11 @@ um_arch um_arch_of_rank(const um_arch *a, int32_t n) {
         um_arch_kind *k = &own.kind[i];
         k->n_heads /= n;
         k->n_kv_heads = UM_MAX(k->n_kv_heads / n, 1);
-        k->n_ff /= n;
-        k->expert_ff /= n;
-        k->shared_ff /= n;
+        k->n_ff = widest_part(k->n_ff, n);
+        k->expert_ff = widest_part(k->expert_ff, n);
+        k->shared_ff = widest_part(k->shared_ff, n);
     }
-    own.conditioning_ff /= n;
+    own.conditioning_ff = widest_part(own.conditioning_ff, n);
     return own;
 }
 

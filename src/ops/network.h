@@ -103,6 +103,7 @@ typedef struct um_network {
     /* The place of this device in a group that computes the model together: heads, KV heads, widths of feed-forward
      * layers and rows of the head are those of this rank. NULL: the device computes the model alone. */
     const um_rank *rank;
+    int32_t cut_grid;  /* see um_cut_unit; 0 and 1: no neighbours have a common scale */
     int32_t head_rows; /* rows of the head of all ranks, which are divided in units of UM_HEAD_UNIT */
 } um_network;
 

@@ -51,6 +51,10 @@ typedef struct um_cut_range {
     int64_t start, end;
 } um_cut_range;
 um_cut_range um_cut_range_of(um_cut_part part, int32_t rank, int32_t n_ranks);
+/* Returns the unit in which a width is divided among ranks; `grid` neighbours have a common scale somewhere in the
+ * model (1: nowhere). Widths are divided evenly where that cuts no group, else in whole groups of the grid or of
+ * UM_QUANT_GROUP, so that some ranks have a group more. 1 where neither works: then the width must divide evenly. */
+int32_t um_cut_unit(int64_t width, int32_t n_ranks, int32_t grid);
 
 /* A part of a matrix. `t` can be read like a tensor of a checkpoint while `base` can; it must not be moved. */
 typedef struct um_cut_slice {

@@ -31,6 +31,7 @@ typedef struct settings {
 static struct {
     int32_t port; /* the ranks are processes, and this is the port of rank 0; 0: they are threads */
     int32_t rank; /* of this process */
+    bool dummy;   /* the weights are random */
 } place;
 
 typedef struct fixture {
@@ -51,6 +52,7 @@ static um_status try_open(fixture *f, const settings *s, um_err *err) {
     c.threads = 4;
     c.max_num_batched_tokens = 64;
     c.tensor_parallel_size = s->ranks;
+    if (place.dummy) c.load_format = UM_LOAD_DUMMY;
     if (place.port) {
         c.nnodes = s->ranks;
         c.rank = place.rank;
@@ -392,6 +394,64 @@ static void quantised_weights_in_ranks(void **state) {
     assert_true(check((settings){"build/data/golden/models/sdar_moe", "cpu", "float32", "q8", NULL, 2}, 0.1));
 }
 
+/* Makes a folder like `model`, but with feed-forward layers of another width. */
+static void make_folder(char folder[64], const char *model, const char *before, const char *after) {
+    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json"};
+    um_buf path = {0}, text = {0}, config = {0};
+    um_err err = {0};
+    snprintf(folder, 64, "/tmp/um-widths-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < UM_LEN(files); i++) {
+        char to[128], *from = NULL;
+        um_buf_clear(&path);
+        um_buf_printf(&path, "%s/%s", model, files[i]);
+        from = realpath(path.data, NULL);
+        snprintf(to, sizeof to, "%s/%s", folder, files[i]);
+        assert_int_equal(symlink(from, to), 0);
+        free(from);
+    }
+    um_buf_clear(&path);
+    um_buf_printf(&path, "%s/config.json", model);
+    if (um_file_read(path.data, 1 << 20, &text, &err)) fail_msg("%s", err.msg);
+    const char *at = strstr(text.data, before);
+    assert_non_null(at);
+    um_buf_printf(&config, "%.*s%s%s", (int)(at - text.data), text.data, after, at + strlen(before));
+    um_buf_clear(&path);
+    um_buf_printf(&path, "%s/config.json", folder);
+    if (um_file_replace(path.data, (um_str){config.data, config.len}, &err)) fail_msg("%s", err.msg);
+    um_buf_free(&path);
+    um_buf_free(&text);
+    um_buf_free(&config);
+}
+
+static void remove_folder(const char *folder) {
+    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json", "config.json"};
+    char path[128];
+    for (size_t i = 0; i < UM_LEN(files); i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
+/* 19 groups of 32 among 6 ranks, and 5 among 4. */
+static void widths_that_do_not_divide_evenly_in_ranks(void **state) {
+    char folder[64];
+    (void)state;
+    place.dummy = true;
+    make_folder(folder, "models/tiny-block", "\"intermediate_size\": 576", "\"intermediate_size\": 608");
+    assert_true(check((settings){folder, "cpu", "float32", "none", NULL, 6}, 2e-4));
+    assert_true(check((settings){folder, "cpu", "float32", "q8", NULL, 6}, 0.1));
+    check_processes((settings){folder, "cpu", "bfloat16", "none", NULL, 6}, true);
+    remove_folder(folder);
+    make_folder(folder, "build/data/golden/models/sdar", "\"intermediate_size\": 256", "\"intermediate_size\": 160");
+    assert_true(check((settings){folder, "cpu", "float32", "none", NULL, 4}, 2e-4));
+    assert_true(check((settings){folder, "cpu", "float32", "q8", NULL, 4}, 0.1));
+    assert_true(check((settings){folder, "ref", "float32", "q4", NULL, 4}, 0.1));
+    remove_folder(folder);
+    place.dummy = false;
+}
+
 static void adapters_in_ranks(void **state) {
     static const struct {
         const char *model, *within, *leaves, *config;
@@ -442,6 +502,7 @@ int main(void) {
         cmocka_unit_test(processes_without_common_memory_have_them_too),
         cmocka_unit_test(the_reference_in_ranks),
         cmocka_unit_test(quantised_weights_in_ranks),
+        cmocka_unit_test(widths_that_do_not_divide_evenly_in_ranks),
         cmocka_unit_test(adapters_in_ranks),
         cmocka_unit_test(refuses_numbers_that_do_not_divide),
     };

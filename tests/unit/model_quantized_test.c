@@ -59,6 +59,31 @@ static um_store *open_folder(const char *dir) {
 
 /* Writes the file with this configuration, opens the folder, compares the matrix "x.weight" and frees it. The store
  * holds no tensor besides. */
+/* Checks that the parts of two and of three ranks have the values of the matrix, wherever its groups and blocks end. */
+static void check_cut(const um_tensor *t, um_cut_kind kind) {
+    const int64_t in = t->dim[1], n = kind == UM_CUT_ROWS ? t->dim[0] : in;
+    float *want = UM_NEW_ARRAY(float, (size_t)in), *got = UM_NEW_ARRAY(float, (size_t)in);
+    for (int32_t ranks = 2; ranks <= 3 && n >= ranks; ranks++)
+        for (int32_t r = 0; r < ranks; r++) {
+            const um_cut cut = {kind, 1, {{n, kind == UM_CUT_ROWS ? 1 : um_tensor_format(t)->elements}}};
+            um_cut_slice slice[UM_CUT_SLICES_MAX];
+            int n_slices = 0;
+            um_err err = {0};
+            if (UM_CEIL_DIV(n, cut.part[0].unit) < ranks) continue;
+            if (um_cut_slices(&cut, t, 1, UM_F32, r, ranks, slice, &n_slices, &err)) fail_msg("%s", err.msg);
+            assert_int_equal(n_slices, 1);
+            const um_tensor *own = &slice[0].t;
+            for (int64_t row = 0; row < own->dim[0]; row++) {
+                um_tensor_read(t, slice[0].row + row, 0, in, want);
+                um_tensor_read(own, row, 0, own->dim[1], got);
+                assert_memory_equal(want + slice[0].column, got, (size_t)own->dim[1] * sizeof *got);
+            }
+            um_cut_release(slice, &n_slices);
+        }
+    um_free(want);
+    um_free(got);
+}
+
 static void check(qfile *f, const char *config, qmatrix *m) {
     char *dir = folder_new();
     q_write(f, dir);
@@ -66,6 +91,8 @@ static void check(qfile *f, const char *config, qmatrix *m) {
     um_store *s = open_folder(dir);
     assert_int_equal(um_store_count(s), 1);
     assert_matrix(s, "x.weight", m);
+    check_cut(um_store_at(s, 0), UM_CUT_ROWS);
+    check_cut(um_store_at(s, 0), UM_CUT_COLUMNS);
     um_store_release(s, um_store_at(s, 0));
     assert_matrix(s, "x.weight", m);
     um_store_close(s);

@@ -8,6 +8,14 @@ um_cut_range um_cut_range_of(um_cut_part part, int32_t rank, int32_t n_ranks) {
     return (um_cut_range){first * part.unit, UM_MIN(end * part.unit, part.n)};
 }
 
+int32_t um_cut_unit(int64_t width, int32_t n_ranks, int32_t grid) {
+    const int32_t unit[] = {grid, UM_QUANT_GROUP};
+    if (grid <= 1 && width % n_ranks == 0) return 1;
+    for (size_t i = 0; i < UM_LEN(unit); i++)
+        if (unit[i] > 1 && width % unit[i] == 0 && width / unit[i] >= n_ranks) return unit[i];
+    return 1;
+}
+
 static void read_slice(const um_tensor *t, int64_t row, int64_t k, int64_t n, float *out) {
     const um_cut_slice *s = t->extra;
     um_tensor_read(&s->base, s->row + row, s->column + k, n, out);
@@ -59,8 +67,10 @@ static um_status set_slice(um_cut_slice *s, const um_tensor *t, um_cut_range row
 static void print_working(um_cut_part part, int64_t grid, char *out, size_t size) {
     size_t used = 0;
     out[0] = '\0';
+    const bool is_width = part.unit == 1;
     for (int32_t n = 1; n <= UM_RANKS_MAX && used < size; n++) {
-        bool works = UM_CEIL_DIV(part.n, part.unit) % n == 0;
+        if (is_width) part.unit = um_cut_unit(part.n, n, (int32_t)grid);
+        bool works = UM_CEIL_DIV(part.n, part.unit) % n == 0 || (is_width && part.unit > 1);
         for (int32_t r = 0; r < n; r++) works &= um_cut_range_of(part, r, n).start % grid == 0;
         if (works) used += (size_t)snprintf(out + used, size - used, "%s%d", used ? ", " : "", n);
     }

@@ -10,14 +10,20 @@ static int32_t part_of(int32_t n, const um_rank *at) {
     return n ? (int32_t)(own.end - own.start) : 0;
 }
 
-static um_layer_kind kind_of(const um_layer_kind *whole, const um_rank *at) {
+/* Returns the size of rank r's part of a width, which may be divided in larger units. */
+static int32_t width_of(int32_t n, const um_rank *at, int32_t grid) {
+    const um_cut_range own = um_cut_range_of((um_cut_part){n, um_cut_unit(n, at->n, grid)}, at->index, at->n);
+    return n ? (int32_t)(own.end - own.start) : 0;
+}
+
+static um_layer_kind kind_of(const um_layer_kind *whole, const um_rank *at, int32_t grid) {
     um_layer_kind k = *whole;
     k.n_heads = part_of(k.n_heads, at);
     k.kv_copies = at->n / k.n_kv_heads;
     k.n_kv_heads = part_of(k.n_kv_heads, at);
-    k.n_ff = part_of(k.n_ff, at);
-    k.expert_ff = part_of(k.expert_ff, at);
-    k.shared_ff = part_of(k.shared_ff, at);
+    k.n_ff = width_of(k.n_ff, at, grid);
+    k.expert_ff = width_of(k.expert_ff, at, grid);
+    k.shared_ff = width_of(k.shared_ff, at, grid);
     return k;
 }
 
@@ -69,7 +75,7 @@ static void set_layer(um_layer *to, um_layer *whole, const um_network *n, int32_
 static void set_network(um_network *to, const um_network *whole, const um_rank *at, int32_t r) {
     *to = *whole;
     to->rank = at;
-    for (int32_t i = 0; i < whole->n_kinds; i++) to->kind[i] = kind_of(&whole->kind[i], at);
+    for (int32_t i = 0; i < whole->n_kinds; i++) to->kind[i] = kind_of(&whole->kind[i], at, whole->cut_grid);
     for (int32_t i = 0; i < whole->n_rotary; i++)
         to->rotary[i] = (um_rotary){vector_of(whole->rotary[i].cos, r), vector_of(whole->rotary[i].sin, r),
                                     vector_of(whole->rotary[i].query, r)};
@@ -83,7 +89,7 @@ static void set_network(um_network *to, const um_network *whole, const um_rank *
     to->conditioning.norm = vector_of(whole->conditioning.norm, r);
     set_linear(&to->conditioning.gate_up, &whole->conditioning.gate_up, 0, r);
     set_linear(&to->conditioning.down, &whole->conditioning.down, 0, r);
-    to->conditioning.n_ff = part_of(whole->conditioning.n_ff, at);
+    to->conditioning.n_ff = width_of(whole->conditioning.n_ff, at, whole->cut_grid);
 }
 
 void um_group_networks_make(um_group_networks *g, const um_network *whole, const um_device *d, um_ranks *shared) {
