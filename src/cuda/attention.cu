@@ -76,7 +76,9 @@ static __device__ __forceinline__ void add_group(um_cu_softmax<D> &st, const uin
             um_cu_multiply_16(score[2 * n + 1], q[c], b[2], b[3]);
         }
     }
-    um_cu_weigh_group<D, CONVERT, 2>(st, score, place, span, rows, first, scale, whole);
+    float factor[2];
+    um_cu_weigh_group<D, CONVERT, 2>(st, score, factor, place, span, rows, first, scale, whole);
+    um_cu_scale_products<D, 2>(st, factor);
 #pragma unroll
     for (int c = 0; c < UM_CU_GROUP / 16; c++) {
         const uint32_t p[4] = {um_cu_pack_two(score[2 * c][0], score[2 * c][1]),
@@ -143,10 +145,12 @@ static __device__ __forceinline__ void add_keys(um_cu_softmax<D> &all, um_cu_sof
         next = stage;
         stage = stage + 1 == f.stages ? 0 : stage + 1;
         if (!f.split && (first + UM_CU_GROUP) % UM_CU_PIECE == 0) {
+            um_cu_end_piece(part);
             um_cu_merge_piece<D, 2>(all, part);
             um_cu_clear(part);
         }
     }
+    um_cu_end_piece(part);
 }
 
 /* Writes the result of a CTA: the row, or its last piece if the launch is split. */
@@ -291,11 +295,9 @@ static void start_flash(const um_cu_batch *b, um_cu_flash f, dim3 grid, cudaStre
     um_cu_start(attend_flash<D, WARPS, CONVERT>, grid, dim3(WARPS * WARP), bytes, s, *b, f);
 }
 
-template <int D>
-static void start_tiles(const um_cu_batch *b, const um_cu_flash &f, const um_cu_kv *kv, dim3 grid, cudaStream_t s) {
+template <int D> static void start_tiles(const um_cu_batch *b, const um_cu_flash &f, dim3 grid, cudaStream_t s) {
     constexpr int MANY = MANY_ROWS / ROWS_PER_WARP, FEW = FEW_ROWS / ROWS_PER_WARP;
     const bool many = f.tile_rows == MANY_ROWS, convert = f.kv.type != UM_BF16;
-    if (f.a.stream && um_cu_attend_stream_suits(&f) && um_cu_attend_stream(b, &f, kv, grid, s)) return;
     if (many && convert) start_flash<D, MANY, true>(b, f, grid, s);
     else if (many) start_flash<D, MANY, false>(b, f, grid, s);
     else if (convert) start_flash<D, FEW, true>(b, f, grid, s);
@@ -303,7 +305,7 @@ static void start_tiles(const um_cu_batch *b, const um_cu_flash &f, const um_cu_
 }
 
 /* Computes the tiles: at once, or when their pieces don't fit into `partial`, in groups. */
-template <int D> static void launch(const um_cu_batch *b, um_cu_flash f, const um_cu_kv *kv, cudaStream_t s) {
+template <int D> static void launch(const um_cu_batch *b, um_cu_flash f, cudaStream_t s) {
     const int32_t n_tiles = b->capacity.n_tiles;
     const unsigned heads = (unsigned)f.a.n_kv_heads, merges = (unsigned)UM_CEIL_DIV(f.tile_rows, MERGE_WARPS);
     const size_t tile_bytes =
@@ -313,7 +315,7 @@ template <int D> static void launch(const um_cu_batch *b, um_cu_flash f, const u
     const int32_t most = f.split ? fit : n_tiles;
     for (f.first_tile = 0; f.first_tile < n_tiles; f.first_tile += most) {
         const unsigned n = (unsigned)UM_MIN(most, n_tiles - f.first_tile);
-        start_tiles<D>(b, f, kv, dim3(n, heads, f.split ? (unsigned)f.a.n_pieces : 1), s);
+        start_tiles<D>(b, f, dim3(n, heads, f.split ? (unsigned)f.a.n_pieces : 1), s);
         if (f.split) um_cu_start(merge_parts<D>, dim3(n, heads, merges), dim3(MERGE_WARPS * WARP), 0, s, *b, f);
     }
 }
@@ -330,12 +332,13 @@ void um_cu_attend(const um_cu_batch *b, const um_cu_attention *a, const um_cu_kv
     f.a = *a;
     f.kv = um_cu_kv_of(kv, a->layer);
     f.tile_rows = tile_rows(group_of(&heads));
+    if (a->stream && um_cu_attend_stream_suits(&f) && um_cu_attend_stream(b, &f, kv, s)) return;
     switch (a->head_dim) {
-    case 16: launch<16>(b, f, kv, s); return;
-    case 32: launch<32>(b, f, kv, s); return;
-    case 64: launch<64>(b, f, kv, s); return;
-    case 80: launch<80>(b, f, kv, s); return;
-    case 96: launch<96>(b, f, kv, s); return;
-    default: launch<128>(b, f, kv, s); return;
+    case 16: launch<16>(b, f, s); return;
+    case 32: launch<32>(b, f, s); return;
+    case 64: launch<64>(b, f, s); return;
+    case 80: launch<80>(b, f, s); return;
+    case 96: launch<96>(b, f, s); return;
+    default: launch<128>(b, f, s); return;
     }
 }

@@ -6,7 +6,8 @@
  * keys are cut into pieces at fixed multiples of UM_CU_PIECE. Each piece has its own maximum, sum and product, which
  * are merged in the order of the pieces: either by the CTA that computes all pieces of a tile, or by a second kernel
  * when each piece has a CTA of its own. Both ways round alike, so the number of CTAs does not change a bit. A group or
- * piece in which a row sees no key does not change the row. */
+ * piece in which a row sees no key does not change the row. attention_share.cuh has the pieces of attention_stream.cu,
+ * which are fewer for long contexts. */
 #ifndef UM_CUDA_ATTENTION_ROWS_CUH
 #define UM_CUDA_ATTENTION_ROWS_CUH
 
@@ -24,7 +25,7 @@ typedef struct um_cu_flash {
     um_cu_attention a;
     um_cu_kv_view kv;
     int32_t first_tile; /* of the launch */
-    bool split;         /* each piece has a CTA of its own */
+    bool split;         /* each piece has a CTA of its own; attention_stream.cu: CTAs share the pieces */
     int32_t tile_rows;  /* rows of `partial` for a tile: tokens of a tile * query heads of a KV head */
     int32_t stages;     /* groups in shared memory, 2 or 3: one is computed while the others arrive (attention.cu) */
 } um_cu_flash;
@@ -33,8 +34,8 @@ typedef struct um_cu_flash {
 
 /* Returns whether they compute such a launch. */
 bool um_cu_attend_stream_suits(const um_cu_flash *f);
-/* Starts the launch on the grid. Returns false, without a launch, when the driver can't describe the pools. */
-bool um_cu_attend_stream(const um_cu_batch *b, const um_cu_flash *f, const um_cu_kv *kv, dim3 grid, cudaStream_t s);
+/* Computes all tiles. Returns false, without a launch, when the driver can't describe the pools. */
+bool um_cu_attend_stream(const um_cu_batch *b, const um_cu_flash *f, const um_cu_kv *kv, cudaStream_t s);
 
 /* ---- Arithmetic -------------------------------------------------------------------------------------------------- */
 
@@ -110,48 +111,62 @@ static __device__ __forceinline__ void um_cu_hide_keys(float (*score)[4], const 
             if (!um_cu_sees(span, column + n * 8 + i % 2, rows.end[i / 2])) score[n][i] = -INFINITY;
 }
 
-/* Turns the scores of a group into probabilities relative to the largest score so far, and scales the sums to it.
- * whole: the rows see all keys of the group. `place` is used for keys in 8 bits only. ROWS: rows of a thread. */
+/* Turns the scores of a group into probabilities relative to the largest score so far, and scales the sums to it. The
+ * caller scales the products by `factor`, with um_cu_scale_products. The sums are those of the thread's own keys until
+ * um_cu_end_piece. whole: the rows see all keys of the group. `place` is used for keys in 8 bits only. ROWS: rows of a
+ * thread. */
 template <int D, bool CONVERT, int ROWS>
-static __device__ __forceinline__ void um_cu_weigh_group(um_cu_softmax<D> &st, float (*score)[4],
+static __device__ __forceinline__ void um_cu_weigh_group(um_cu_softmax<D> &st, float (*score)[4], float factor[2],
                                                          const um_cu_place *place, const um_message_span &span,
                                                          const um_cu_row_pair &rows, int32_t first, float scale,
                                                          bool whole) {
     const int column = threadIdx.x % 4 * 2;
-    float most[2] = {-INFINITY, -INFINITY}, base[2], sum[2] = {0, 0};
+    float most[2][2], base[2], sum[2][2] = {}; /* of the even and the odd keys of the thread, so that fewer wait */
     if (!whole) um_cu_hide_keys<ROWS>(score, span, rows, first);
 #pragma unroll
     for (int n = 0; n < UM_CU_GROUP / 8; n++)
 #pragma unroll
         for (int i = 0; i < 2 * ROWS; i++) {
             if constexpr (CONVERT) score[n][i] *= place[n * 8 + column + i % 2].key_scale;
-            most[i / 2] = fmaxf(most[i / 2], score[n][i]);
+            most[i / 2][i % 2] = n ? fmaxf(most[i / 2][i % 2], score[n][i]) : score[n][i];
         }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        most[r] = fmaxf(most[r], __shfl_xor_sync(0xffffffffu, most[r], 1));
-        most[r] = fmaxf(most[r], __shfl_xor_sync(0xffffffffu, most[r], 2));
-        most[r] = fmaxf(st.largest[r], most[r] * scale);
-        base[r] = most[r] == -INFINITY ? 0 : most[r];
-        const float factor = um_cu_power_of_two(st.largest[r] - base[r]);
-        st.largest[r] = most[r];
-        st.sum[r] *= factor;
-#pragma unroll
-        for (int i = 0; i < D / 8; i++) st.acc[i][2 * r] *= factor, st.acc[i][2 * r + 1] *= factor;
+        float m = fmaxf(most[r][0], most[r][1]);
+        m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
+        m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
+        m = fmaxf(st.largest[r], m * scale);
+        base[r] = m == -INFINITY ? 0 : m;
+        factor[r] = um_cu_power_of_two(st.largest[r] - base[r]);
+        st.largest[r] = m;
     }
 #pragma unroll
     for (int n = 0; n < UM_CU_GROUP / 8; n++)
 #pragma unroll
         for (int i = 0; i < 2 * ROWS; i++) {
             score[n][i] = um_cu_power_of_two(fmaf(score[n][i], scale, -base[i / 2]));
-            sum[i / 2] += score[n][i];
+            sum[i / 2][i % 2] += score[n][i];
             if constexpr (CONVERT) score[n][i] *= place[n * 8 + column + i % 2].value_scale;
         }
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 1);
-        sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 2);
-        st.sum[r] += sum[r];
+    for (int r = 0; r < ROWS; r++) st.sum[r] = fmaf(st.sum[r], factor[r], sum[r][0] + sum[r][1]);
+}
+
+/* Scales the products of the first ROWS rows to the largest score so far. */
+template <int D, int ROWS>
+static __device__ __forceinline__ void um_cu_scale_products(um_cu_softmax<D> &st, const float factor[2]) {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll
+        for (int i = 0; i < D / 8; i++) st.acc[i][2 * r] *= factor[r], st.acc[i][2 * r + 1] *= factor[r];
+}
+
+/* Completes the sums of a piece: the four threads of a row add up theirs. */
+template <int D> static __device__ __forceinline__ void um_cu_end_piece(um_cu_softmax<D> &st) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        st.sum[r] += __shfl_xor_sync(0xffffffffu, st.sum[r], 1);
+        st.sum[r] += __shfl_xor_sync(0xffffffffu, st.sum[r], 2);
     }
 }
 
@@ -164,6 +179,7 @@ struct um_cu_cta {
     um_cu_bounds bounds;
     const int32_t *page;
     int32_t group, head, piece; /* query heads of a KV head; the KV head; the piece of a split launch */
+    int32_t above;              /* rows are computed whose keys end behind this, up to bounds.most */
     int32_t from, to;           /* keys to go through; from is a multiple of UM_CU_GROUP */
 };
 
@@ -177,6 +193,7 @@ static __device__ __forceinline__ bool um_cu_find_tile(um_cu_cta &c, const um_cu
     c.group = f.a.n_heads / f.a.n_kv_heads;
     c.head = blockIdx.y;
     c.piece = blockIdx.z;
+    c.above = -1;
     c.from = c.span.keys.start / UM_CU_GROUP * UM_CU_GROUP;
     c.to = c.bounds.most;
     if (!f.split) return true;
@@ -202,11 +219,13 @@ static __device__ __forceinline__ void um_cu_find_rows(um_cu_row_pair &rows, con
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int32_t row = warp * each + lane / 4 + 8 * r, t = row / c.group;
-        const bool there = t < c.tile.n && 8 * r < each;
+        const bool in_tile = t < c.tile.n && 8 * r < each;
+        const int32_t end = in_tile ? min(c.span.keys.end, b.seen_end[c.tile.first + t]) : 0;
+        const bool there = in_tile && end > c.above && end <= c.bounds.most;
         rows.row[r] = row;
         rows.token[r] = there ? c.tile.first + t : -1;
         rows.head[r] = c.head * c.group + row % c.group;
-        rows.end[r] = there ? min(c.span.keys.end, b.seen_end[c.tile.first + t]) : 0;
+        rows.end[r] = there ? end : 0;
     }
 }
 

@@ -235,9 +235,10 @@ typedef struct um_cu_attention {
     void *out; /* [T, n_heads * d] of `type` */
     float scale;
     int32_t window; /* keys that a query sees at most (um_seen_start); 0: no limit */
-    /* Keys are cut into pieces of um_cu_piece_keys(head_dim) visibility indices, at fixed multiples. The pieces of a
-     * query are merged in their order. n_pieces: most pieces of a span in this pass, counted from index 0; it only
-     * limits the grid and never changes a result. */
+    /* Keys are cut into pieces of um_cu_piece_keys(head_dim) visibility indices, at fixed multiples; the kernels for
+     * Hopper GPUs use larger ones for queries that see many keys (attention_share.cuh). The pieces of a query are
+     * merged in their order. n_pieces: most pieces of a span in this pass, counted from index 0; it only limits the
+     * grid and never changes a result. */
     int32_t n_pieces;
     /* Scratch. When the pieces of all tiles don't fit, the tiles are computed in groups that do. */
     float *partial;

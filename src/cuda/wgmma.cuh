@@ -29,6 +29,17 @@ template <int N> static __device__ __forceinline__ void um_cu_products_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
+/* Results and operands in registers belong to the products until the wait. These keep the compiler from using them
+ * before: called behind the wait, with results that it may then read, or operands that it may then overwrite. */
+template <int N> static __device__ __forceinline__ void um_cu_hold_results(float *d) {
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+template <int N> static __device__ __forceinline__ void um_cu_hold_operands(uint32_t *a) {
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+r"(a[i])::"memory");
+}
+
 /* Lists of operands: %0 to %(n - 1), and d[i] to d[i + n - 1]. */
 #define UM_CU_L4     "%0, %1, %2, %3"
 #define UM_CU_L8     UM_CU_L4 ", %4, %5, %6, %7"
@@ -43,6 +54,10 @@ template <int N> static __device__ __forceinline__ void um_cu_products_wait() {
 #define UM_CU_D8(i)  UM_CU_D4(i), UM_CU_D4(i + 4)
 #define UM_CU_D16(i) UM_CU_D8(i), UM_CU_D8(i + 8)
 #define UM_CU_D32(i) UM_CU_D16(i), UM_CU_D16(i + 16)
+/* The same for a result that replaces what d contained. */
+#define UM_CU_NEW4(i)  "=f"(d[i]), "=f"(d[i + 1]), "=f"(d[i + 2]), "=f"(d[i + 3])
+#define UM_CU_NEW8(i)  UM_CU_NEW4(i), UM_CU_NEW4(i + 4)
+#define UM_CU_NEW16(i) UM_CU_NEW8(i), UM_CU_NEW8(i + 8)
 
 /* A product of two operands in shared memory, whose descriptors are the operands %a and %b. */
 #define UM_CU_PRODUCT(kind, list, a, b, flags, ...)                                                                    \
@@ -86,8 +101,9 @@ UM_CU_DEFINE_MULTIPLY(96, UM_CU_L48, 48, 49, UM_CU_D32(0), UM_CU_D16(32))
 /* A thread holds four pairs of adjacent elements of a [64, 16], with the columns 2 (i % 4) + {0, 1}: of its row, of the
  * row 8 below, and of both again 8 columns further. */
 
-/* d += a b for b [64, 16]. */
-static __device__ __forceinline__ void um_cu_multiply_64(float *d, const uint32_t a[4], uint32_t b) {
+/* d = a b, or with ADD d += a b, for b [64, 16]. */
+template <bool ADD> static __device__ __forceinline__ void um_cu_multiply_64(float *d, const uint32_t a[4], uint32_t b);
+template <> __device__ __forceinline__ void um_cu_multiply_64<true>(float *d, const uint32_t a[4], uint32_t b) {
     asm volatile("{\n"
                  ".reg .b64 db;\n"
                  "mov.b64 db, {%36, " UM_CU_OPERAND_HIGH "};\n"
@@ -95,6 +111,16 @@ static __device__ __forceinline__ void um_cu_multiply_64(float *d, const uint32_
                  "}, {%32, %33, %34, %35}, db, 1, 1, 1, 0;\n"
                  "}"
                  : UM_CU_D32(0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));
+}
+template <> __device__ __forceinline__ void um_cu_multiply_64<false>(float *d, const uint32_t a[4], uint32_t b) {
+    asm volatile("{\n"
+                 ".reg .b64 db;\n"
+                 "mov.b64 db, {%36, " UM_CU_OPERAND_HIGH "};\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" UM_CU_L32
+                 "}, {%32, %33, %34, %35}, db, 0, 1, 1, 0;\n"
+                 "}"
+                 : UM_CU_NEW16(0), UM_CU_NEW16(16)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));
 }
 

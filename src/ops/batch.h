@@ -30,7 +30,8 @@ static inline int64_t um_slot_of(const int32_t *page, int32_t page_size, int32_t
 }
 
 /* Backends that read keys in groups start the groups at multiples of this visibility index. Moving keys by a multiple
- * of it therefore leaves the sums bit-identical. */
+ * of it therefore leaves the sums bit-identical. The kernels for Hopper GPUs keep this for queries that see keys up to
+ * the index 4,096; beyond it the size of their groups follows from the last key that the query sees. */
 #define UM_KEY_GROUP 256
 
 /* Writes the parts of `all` that are outside of `gone`, in ascending order and without empty ranges. Returns their

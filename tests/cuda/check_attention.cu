@@ -29,11 +29,21 @@ static const given lengthy[] = {{3, {0, 2100}, {0, 0}, UM_SEE_FULL},
                                 {12, {300, 2100}, {310, 1500}, UM_SEE_BLOCK_CAUSAL},
                                 {1, {0, 1}, {0, 0}, UM_SEE_FULL},
                                 {5, {1023, 1290}, {0, 0}, UM_SEE_CAUSAL}};
+/* The rows of a tile see numbers of keys beside 4096, 5120 and 8192, where the keys of a piece change. */
+static const given longest[] = {{40, {0, 5140}, {0, 0}, UM_SEE_CAUSAL},
+                                {33, {0, 4112}, {0, 0}, UM_SEE_CAUSAL},
+                                {3, {0, 8193}, {0, 0}, UM_SEE_FULL},
+                                {5, {700, 9000}, {1000, 8000}, UM_SEE_FULL},
+                                {4, {5000, 5200}, {0, 0}, (int32_t)SEE_NOTHING},
+                                {1, {0, 600}, {0, 0}, UM_SEE_FULL}};
 static const struct {
     const given *span;
     int n;
-} sets[] = {{tiny, (int)UM_LEN(tiny)}, {middling, (int)UM_LEN(middling)}, {lengthy, (int)UM_LEN(lengthy)}};
-enum { TINY, MIDDLING, LENGTHY };
+} sets[] = {{tiny, (int)UM_LEN(tiny)},
+            {middling, (int)UM_LEN(middling)},
+            {lengthy, (int)UM_LEN(lengthy)},
+            {longest, (int)UM_LEN(longest)}};
+enum { TINY, MIDDLING, LENGTHY, LONGEST };
 
 /* A case: the batch, its queries, and where the results go. */
 typedef struct attention_data {
@@ -351,6 +361,8 @@ static const check_case cases[] = {
     {"attention bf16, 8/1 heads, d 128, page 5", run_attention, {8, 1, 128, 5, UM_BF16, U, MIDDLING}, UM_BF16},
     {"attention bf16, 8/2 heads, d 128, 2100 keys", run_attention, {8, 2, 128, 32, UM_BF16, U, LENGTHY}, UM_BF16},
     {"attention bf16, 4/4 heads, d 128, 2100 keys", run_attention, {4, 4, 128, 256, UM_BF16, D, LENGTHY}, UM_BF16},
+    {"attention bf16, 8/2 heads, d 128, 9000 keys", run_attention, {8, 2, 128, 32, UM_BF16, U, LONGEST}, UM_BF16},
+    {"attention bf16, 4/4 heads, d 128, 9000 keys", run_attention, {4, 4, 128, 64, UM_BF16, D, LONGEST}, UM_BF16},
     {"attention bf16, 4/1 heads, d 256", run_attention, {4, 1, 256, 32, UM_BF16, U, MIDDLING}, UM_BF16},
     {"attention fp32, 4/2 heads, d 512", run_attention, {4, 2, 512, 32, UM_F32, U, MIDDLING}, UM_F32},
     {"attention bf16, 16/2 heads, d 512", run_attention, {16, 2, 512, 32, UM_BF16, U, MIDDLING}, UM_BF16},
@@ -384,6 +396,25 @@ static const check_case cases[] = {
     {"attention bf16, 32/8 heads, 16 x 544", run_attention_time, {32, 8, 128, 32, UM_BF16, 32, 16, 544}, UM_BF16},
     {"attention bf16, 32/8 heads, 64 x 544", run_attention_time, {32, 8, 128, 32, UM_BF16, 32, 64, 544}, UM_BF16},
     {"attention bf16, 32/8 heads, 16 x 8192", run_attention_time, {32, 8, 128, 32, UM_BF16, 32, 16, 8192}, UM_BF16},
+    {"attention bf16, 32/8 heads, 1 x 8192", run_attention_time, {32, 8, 128, 32, UM_BF16, 32, 1, 8192}, UM_BF16},
+    {"attention bf16, 32/8 heads, 1 x 24000", run_attention_time, {32, 8, 128, 32, UM_BF16, 32, 1, 24000}, UM_BF16},
+    {"attention bf16, 32/8 heads, 1 x 32768", run_attention_time, {32, 8, 128, 32, UM_BF16, 32, 1, 32768}, UM_BF16},
+    {"attention bf16, 32/8 heads, 3 x 24000", run_attention_time, {32, 8, 128, 32, UM_BF16, 32, 3, 24000}, UM_BF16},
+    {"attention bf16, 32/8 heads, 4 x 8192", run_attention_time, {32, 8, 128, 32, UM_BF16, 32, 4, 8192}, UM_BF16},
+    {"attention bf16, 32/8 heads, 8 x 24000", run_attention_time, {32, 8, 128, 32, UM_BF16, 32, 8, 24000}, UM_BF16},
+    {"attention bf16, 32/8 heads, 16 x 32768", run_attention_time, {32, 8, 128, 32, UM_BF16, 32, 16, 32768}, UM_BF16},
+    {"attention bf16, 32/8 heads, 1 x 2048 prompt",
+     run_attention_time,
+     {32, 8, 128, 32, UM_BF16, 2048, 1, 2048},
+     UM_BF16},
+    {"attention bf16, 32/8 heads, 1 x 8192 prompt",
+     run_attention_time,
+     {32, 8, 128, 32, UM_BF16, 8192, 1, 8192},
+     UM_BF16},
+    {"attention bf16, 32/8 heads, 1 x 24000 of 256",
+     run_attention_time,
+     {32, 8, 128, 32, UM_BF16, 256, 1, 24000},
+     UM_BF16},
     {"attention bf16, 32/32 heads, 1 x 544 prompt",
      run_attention_time,
      {32, 32, 128, 32, UM_BF16, 544, 1, 544},
