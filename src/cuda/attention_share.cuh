@@ -40,9 +40,10 @@ struct um_cu_column {
 
 /* Returns the length of the columns of a tile; 0 behind the last tile. */
 static __device__ __forceinline__ int32_t um_cu_tile_length(const um_cu_batch &b, int32_t n_heads, int32_t tile) {
-    if (tile >= um_cu_header(b)->n_tiles) return 0;
-    const int32_t end = b.span[b.tile[tile].span].keys.end;
-    return n_heads * um_cu_slots_of(end) * (um_cu_piece_of(end) / UM_CU_GROUP);
+    if (tile >= b.capacity.n_tiles) return 0;
+    const um_message_tile t = b.tile[tile];
+    const int32_t end = b.span[t.span].keys.end; /* a tile that is padding names a span, too */
+    return t.n ? n_heads * um_cu_slots_of(end) * (um_cu_piece_of(end) / UM_CU_GROUP) : 0;
 }
 
 static __device__ __forceinline__ int32_t um_cu_sum_warp(int32_t v) {
@@ -56,7 +57,7 @@ static __device__ __forceinline__ int32_t um_cu_sum_warp(int32_t v) {
 static __device__ __forceinline__ um_cu_column um_cu_find_column(const um_cu_batch &b, int32_t n_heads, int32_t tile,
                                                                  int32_t n) {
     int32_t all = 0, before = 0, longest = 0;
-    for (int32_t t = threadIdx.x % WARP; t < um_cu_header(b)->n_tiles; t += WARP) {
+    for (int32_t t = threadIdx.x % WARP; t < b.capacity.n_tiles; t += WARP) {
         const int32_t length = um_cu_tile_length(b, n_heads, t);
         all += length;
         before += t < tile ? length : 0;
@@ -71,7 +72,7 @@ static __device__ __forceinline__ um_cu_column um_cu_find_column(const um_cu_bat
 /* Returns the share of CTA i of n. A slot belongs to the share in which it begins. A warp calls it. */
 static __device__ __forceinline__ um_cu_share um_cu_find_share(const um_cu_batch &b, int32_t n_heads, int32_t i,
                                                                int32_t n) {
-    const int32_t n_tiles = um_cu_header(b)->n_tiles, lane = threadIdx.x % WARP;
+    const int32_t n_tiles = b.capacity.n_tiles, lane = threadIdx.x % WARP;
     const int32_t each = um_cu_find_column(b, n_heads, 0, n).each, from = i * each;
     um_cu_share s = {n_tiles, 0, 0, 0};
     for (int32_t first = 0, start = 0; first < n_tiles; first += WARP) {

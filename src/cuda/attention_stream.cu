@@ -305,9 +305,10 @@ static __device__ __forceinline__ void choose_tile(task &t, const um_cu_batch &b
 /* Chooses the next slots of the share. A warp calls it. */
 static __device__ __forceinline__ void choose_slots(task &t, const um_cu_batch &b, int32_t n_heads) {
     um_cu_share &s = t.share;
-    t.there = s.left > 0 && s.tile < um_cu_header(b)->n_tiles;
+    t.there = s.left > 0 && s.tile < b.capacity.n_tiles;
     if (!t.there) return;
     choose_tile(t, b, s.tile, s.head);
+    t.there = t.c.tile.n > 0;
     const int32_t end = t.c.span.keys.end, n = um_cu_slots_of(end), length = um_cu_piece_of(end) / UM_CU_GROUP;
     t.slot = s.slot;
     t.slot_end = min(n, s.slot + (s.left + length - 1) / length);
@@ -516,13 +517,16 @@ static __global__ void __launch_bounds__(MERGE_WARPS *WARP, MERGE_CTAS)
     const um_cu_column column = um_cu_find_column(b, f.n_kv_heads, blockIdx.x, n_ctas);
     const int32_t slots = um_cu_slots_of(keys_end), length = um_cu_piece_of(keys_end) / UM_CU_GROUP,
                   from = column.start + head * slots * length, warps = (int32_t)gridDim.z * MERGE_WARPS;
+    const int32_t rows = tile.n * group;
     int32_t row = (int32_t)blockIdx.z * MERGE_WARPS + (int32_t)threadIdx.x / WARP;
+    int32_t seen_end = row < rows ? b.seen_end[tile.first + row / group] : 0;
     um_cu_wait_for_previous();
     /* A CTA that computes a whole column writes its rows. */
     if (from / column.each == (from + (slots - 1) * length) / column.each) return;
-    for (; row < tile.n * group; row += warps) {
-        const int32_t t = tile.first + row / group, end = min(keys_end, b.seen_end[t]), piece = um_cu_piece_of(end);
+    for (; row < rows; row += warps) {
+        const int32_t t = tile.first + row / group, end = min(keys_end, seen_end), piece = um_cu_piece_of(end);
         float sum;
+        if (row + warps < rows) seen_end = b.seen_end[tile.first + (row + warps) / group];
         const float4 acc = merge_row(a, slot_at(a, blockIdx.x, head, row, 0), (end + piece - 1) / piece, &sum);
         const float inverse = um_cu_inverse(sum);
         um_bf16 *out = (um_bf16 *)f.out + ((size_t)t * f.n_heads + head * group + row % group) * DIM;

@@ -7,7 +7,7 @@
 
 enum { HEADS, KV_HEADS, DIM, PAGE, KV_TYPE, LAYOUT, SET, SCRATCH }; /* meaning of check_case.n */
 enum { WINDOW = SCRATCH };                                          /* of run_window */
-enum { LAYERS = 2, LAYER = 0, SPANS_MAX = 8, BLOCK = 8, TIMED_SPANS_MAX = 64 };
+enum { LAYERS = 2, LAYER = 0, SPANS_MAX = 8, BLOCK = 8, TIMED_SPANS_MAX = 64, TIMED_BLOCK = 32 };
 typedef enum { SEE_NOTHING = UM_SEE_BLOCK_CAUSAL + 1 } see_nothing; /* a rule of these checks */
 
 /* A span: the last n of its keys are fed. */
@@ -162,14 +162,16 @@ static void call_attention(void *arg) {
     um_cu_attend(&t->b, &t->a, &t->kv, t->stream);
 }
 
-/* A way to run: more pieces than needed, and the size of the scratch. */
-typedef enum { PLAIN, MORE_PIECES, NO_SCRATCH, LITTLE_SCRATCH } way;
+/* A way to run: as a pass of blocks, with more pieces than needed, and the size of the scratch. */
+typedef enum { PLAIN, BLOCKS, MORE_PIECES, NO_SCRATCH, LITTLE_SCRATCH } way;
 
 static attention_call new_call(check *c, const attention_data *d, const um_batch *b, um_cu_attention a, way how) {
     const um_cu_heads heads = {a.n_heads, a.n_kv_heads, a.head_dim, a.window, d->pages.shape.type};
     const int32_t tile = um_cu_tile_tokens(&heads, 1, a.type);
     const int32_t n_tiles = um_message_tiles(b, tile) + 3, large = 128;
-    const um_message_capacity capacity = {b->n_tokens + 5,         b->n_spans + 2, n_tiles, 1, tile, 0, 1000,
+    /* A pass with as many spans as tiles is one of blocks, in which tiles share no keys; others are of prompts. */
+    const int32_t n_spans = how == BLOCKS || how == NO_SCRATCH || how == MORE_PIECES ? n_tiles : b->n_spans + 2;
+    const um_message_capacity capacity = {b->n_tokens + 5,         n_spans, n_tiles, 1, tile, 0, 1000,
                                           d->pages.shape.page_size};
     if (how == MORE_PIECES) a.n_pieces = 2 * a.n_pieces + 1;
     /* The largest tile has 128 rows. */
@@ -251,6 +253,7 @@ static void compare(check *c, const check_case *k, const attention_data *d, cons
     const size_t width = (size_t)d->a.n_heads * d->a.head_dim;
     for (int32_t t = 0; t < d->batch.n_tokens; t++)
         check_close(c, "a token's output", got + t * width, want + t * width, width, tolerance_of(k));
+    check_same(c, "as blocks", run_batch(c, d, BLOCKS), all, bytes);
     check_same(c, "more pieces", run_batch(c, d, MORE_PIECES), all, bytes);
     check_same(c, "no scratch", run_batch(c, d, NO_SCRATCH), all, bytes);
     check_same(c, "little scratch", run_batch(c, d, LITTLE_SCRATCH), all, bytes);
@@ -326,7 +329,7 @@ static void run_attention_time(check *c, const check_case *k) {
         check_true(c, !isnan(um_bf16_to_f32(((const uint16_t *)all)[i])), "output %zu is NaN", i);
     const double queries = 2.0 * (double)n * um_dtype_size(k->type);
     const double bytes = 2.0 * requests * keys * k->n[KV_HEADS] * k->n[DIM] * um_dtype_size((um_dtype)k->n[KV_TYPE]);
-    attention_call call = new_call(c, d, &d->batch, d->a, PLAIN);
+    attention_call call = new_call(c, d, &d->batch, d->a, k->n[QUERIES] > TIMED_BLOCK ? PLAIN : BLOCKS);
     check_time(c, queries + bytes, 4.0 * (double)n * keys, call_attention, &call);
     check_pages_free(&d->pages);
 }
