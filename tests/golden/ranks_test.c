@@ -277,6 +277,15 @@ static bool has_board(void) {
     return has;
 }
 
+/* Returns whether all answers have the same bits. The last field of an answer is a pointer behind padding. */
+static bool have_same_bits(const answers *a, const answers *b) {
+    const size_t used = offsetof(um_answer, logsumexp) + sizeof a->row[0][0].logsumexp;
+    bool same = memcmp(a->top, b->top, sizeof a->top) == 0;
+    for (int p = 0; p < 3; p++)
+        for (int32_t i = 0; i < a->n[p]; i++) same &= memcmp(&a->row[p][i], &b->row[p][i], used) == 0;
+    return same;
+}
+
 /* Compares the bits of ranks that are processes with those of threads. `shares`: they share memory. */
 static void check_processes(settings s, bool shares) {
     static answers want, got;
@@ -303,7 +312,7 @@ static void check_processes(settings s, bool shares) {
         assert_int_equal(status, 0);
     }
     compare(&s, &want, &got, 0);
-    if (memcmp(&want, &got, sizeof want) != 0) fail_msg("%s in %d processes: other bits", s.folder, s.ranks);
+    if (!have_same_bits(&want, &got)) fail_msg("%s in %d processes: other bits", s.folder, s.ranks);
 }
 
 /* ---- Cases ------------------------------------------------------------------------------------------------------- */
