@@ -69,6 +69,8 @@ typedef struct um_remote um_remote;
 um_remote *um_remote_new(struct um_link *link, const um_network *n, const um_forward_config *c);
 void um_remote_free(um_remote *m); /* m may be NULL */
 um_status um_remote_pass(um_remote *m, const um_batch *b, um_err *err);
+/* Makes the message of um_remote_pass. *out is valid until the next call. Errors: UM_ENOMEM. */
+um_status um_remote_pack(um_remote *m, const um_batch *b, um_str *out, um_err *err);
 /* Makes the batch of a message that um_remote_pass has sent. It is valid until the next call, as long as the message.
  * Errors: UM_EPARSE. */
 um_status um_remote_batch(um_remote *m, um_str message, const um_batch **out, um_err *err);

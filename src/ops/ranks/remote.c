@@ -53,7 +53,7 @@ static void strip_rows(um_remote *m, const um_batch *b) {
     }
 }
 
-um_status um_remote_pass(um_remote *m, const um_batch *b, um_err *err) {
+um_status um_remote_pack(um_remote *m, const um_batch *b, um_str *out, um_err *err) {
     um_message_capacity *k = &m->capacity;
     assert(b->n_rows <= m->c.max_rows && b->n_spans <= m->c.max_spans);
     strip_rows(m, b);
@@ -74,7 +74,14 @@ um_status um_remote_pass(um_remote *m, const um_batch *b, um_err *err) {
     }
     const size_t n = um_message_pack(&m->batch, k, NULL, m->message, m->size);
     assert(n);
-    return um_link_tell(m->link, UM_FRAME_PASS, m->message, n, err);
+    *out = (um_str){(const char *)m->message, n};
+    return UM_OK;
+}
+
+um_status um_remote_pass(um_remote *m, const um_batch *b, um_err *err) {
+    um_str message;
+    um_status s = um_remote_pack(m, b, &message, err);
+    return s ? s : um_link_tell(m->link, UM_FRAME_PASS, message.p, message.n, err);
 }
 
 /* ---- The other ranks --------------------------------------------------------------------------------------------- */
@@ -141,7 +148,11 @@ static void read_spans(reader *r) {
     for (int32_t i = 0; s && i < r->h.n_spans && !r->is_bad; i++, s++) {
         r->is_bad |= s->first != first || s->n < 1 || s->n > r->h.n_tokens - first || s->keys.start < 0 ||
                      s->keys.end < s->keys.start;
+        r->is_bad |= s->keys.end > pages_of(r->m) * r->m->c.page_size || s->hole.start < 0 ||
+                     s->hole.end < s->hole.start || s->hole.end > s->keys.end;
         if (r->is_bad) return;
+        for (int32_t t = 0; t < s->n && r->m->batch.seen_end; t++)
+            r->is_bad |= r->m->batch.seen_end[s->first + t] > s->keys.end;
         r->m->span[i] = (um_span){.first = s->first,
                                   .n = s->n,
                                   .page = read_table(r, s->page, s->keys.end),

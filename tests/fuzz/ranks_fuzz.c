@@ -1,0 +1,40 @@
+/* Fuzzes the messages from rank 0 to ranks in other processes. A message gives an error with words, or a batch whose
+ * tokens, spans and rows are within the sizes of passes. */
+#include <stdlib.h>
+
+#include "ops/ranks/group.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool claim) {
+    if (!claim) abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    const um_network net = {.vocab = 100};
+    const um_forward_config c = {.max_tokens = 16,
+                                 .max_rows = 8,
+                                 .max_spans = 4,
+                                 .n_saved = 3,
+                                 .n_blends = 5,
+                                 .page_size = 4,
+                                 .n_pages = 10,
+                                 .n_scratch_pages = 2};
+    um_remote *m = um_remote_new(NULL, &net, &c);
+    char *aligned = (char *)um_alloc(size + 1);
+    const um_batch *b;
+    um_err err = {0};
+    memcpy(aligned, data, size);
+    if (um_remote_batch(m, (um_str){aligned, size}, &b, &err)) {
+        require(err.code < 0 && err.msg[0]);
+    } else {
+        int32_t n = 0;
+        for (int32_t t = 0; t < b->n_tokens; t++) require(b->id[t] >= 0 && b->id[t] < net.vocab);
+        for (int32_t i = 0; i < b->n_spans; n += b->span[i++].n) require(b->span[i].first == n && b->span[i].n > 0);
+        require(n == b->n_tokens);
+        for (int32_t i = 0; i < b->n_rows; i++) require(b->row[i].src[0] >= -3 && b->row[i].src[0] < b->n_tokens);
+    }
+    um_free(aligned);
+    um_remote_free(m);
+    return 0;
+}

@@ -1,0 +1,156 @@
+/* Tests of the messages that rank 0 sends to ranks in other processes: the batch is found again, and a message that was
+ * cut or changed is refused or gives a batch within the sizes of passes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+/* cmocka.h needs the headers above. */
+#include <cmocka.h>
+
+#include "ops/ranks/group.h"
+
+enum { TOKENS = 6, VOCAB = 100, PAGE = 4 };
+
+static const um_network net = {.vocab = VOCAB};
+static const um_forward_config config = {.max_tokens = 16,
+                                         .max_rows = 8,
+                                         .max_spans = 4,
+                                         .n_saved = 3,
+                                         .n_blends = 5,
+                                         .page_size = PAGE,
+                                         .n_pages = 10,
+                                         .n_scratch_pages = 2};
+
+static const int32_t ids[TOKENS] = {3, 99, 0, 7, 8, 9}, positions[TOKENS] = {4, 5, 6, 0, 1, 2},
+                     slots[TOKENS] = {4, 5, 6, -1, 33, 34}, ends[TOKENS] = {7, 7, 7, 3, 3, 3}, first_pages[] = {2, 1},
+                     second_pages[] = {8}, kept_pages[] = {9, 11}, soft_ids[] = {1, 2, 98};
+static const float soft_weights[] = {0.5f, 0.25f, 0.125f}, prior[] = {1, 2, 3, 4, 5, 6, 7};
+static const uint32_t all_bits[4] = {~0u, ~0u, ~0u, ~0u};
+static const um_edit edits[] = {{5, 1, 0, false}};
+static const um_kv_select keeps = {{4, 7}, 5, 3, true, kept_pages, prior, false};
+static const um_span spans[] = {
+    {.first = 0, .n = 3, .page = first_pages, .keys = {0, 7}, .hole = {1, 3}, .select = &keeps, .adapter = 1},
+    {.first = 3, .n = 3, .page = second_pages, .keys = {0, 3}, .adapter = -1, .canvas = true, .start = 0, .blend = 2}};
+static const um_soft softs[] = {{1, 3, soft_ids, soft_weights, true}};
+static const um_row rows[] = {
+    {.src = {2}, .w = {1}, .edit = edits, .n_edit = 1, .allow = all_bits, .how = {.top_k = 3, .top_p = 1}, .n_top = 2},
+    {.src = {-3, 5}, .w = {1.5f, -0.5f}, .how = {.top_p = 0.5f}, .blend = 5}};
+static const int32_t saves[][2] = {{5, 2}};
+static const um_batch batch = {.n_tokens = TOKENS,
+                               .n_spans = 2,
+                               .n_rows = 2,
+                               .n_saves = 1,
+                               .id = ids,
+                               .pos = positions,
+                               .slot = slots,
+                               .seen_end = ends,
+                               .span = spans,
+                               .soft = softs,
+                               .n_soft = 1,
+                               .row = rows,
+                               .save = saves};
+
+static void the_other_ranks_find_the_batch_again(void **state) {
+    um_remote *sender = um_remote_new(NULL, &net, &config), *receiver = um_remote_new(NULL, &net, &config);
+    const um_batch *b;
+    um_str message;
+    um_err err = {0};
+    (void)state;
+    assert_int_equal(um_remote_pack(sender, &batch, &message, &err), UM_OK);
+    if (um_remote_batch(receiver, message, &b, &err)) fail_msg("%s", err.msg);
+    assert_int_equal(b->n_tokens, TOKENS);
+    assert_memory_equal(b->id, ids, sizeof ids);
+    assert_memory_equal(b->pos, positions, sizeof positions);
+    assert_memory_equal(b->slot, slots, sizeof slots);
+    assert_memory_equal(b->near_slot, slots, sizeof slots);
+    assert_memory_equal(b->seen_end, ends, sizeof ends);
+    assert_int_equal(b->n_spans, 2);
+    for (int i = 0; i < 2; i++) {
+        const um_span *s = &b->span[i], *want = &spans[i];
+        assert_int_equal(s->first, want->first);
+        assert_int_equal(s->n, want->n);
+        assert_int_equal(s->keys.end, want->keys.end);
+        assert_int_equal(s->hole.start, want->hole.start);
+        assert_int_equal(s->hole.end, want->hole.end);
+        assert_int_equal(s->adapter, want->adapter);
+        assert_int_equal(s->canvas, want->canvas);
+        assert_int_equal(s->blend, want->blend);
+        assert_memory_equal(s->page, want->page, (size_t)UM_CEIL_DIV(want->keys.end, PAGE) * sizeof *s->page);
+    }
+    const um_kv_select *k = b->span[0].select;
+    assert_non_null(k);
+    assert_null(b->span[1].select);
+    assert_int_equal(k->block.start, 4);
+    assert_int_equal(k->n_keep, 5);
+    assert_int_equal(k->pool, 3);
+    assert_true(k->per_head);
+    assert_memory_equal(k->page, kept_pages, sizeof kept_pages);
+    assert_memory_equal(k->prior, prior, sizeof prior);
+    assert_int_equal(b->n_soft, 1);
+    assert_int_equal(b->soft[0].at, 1);
+    assert_true(b->soft[0].renormalize);
+    assert_memory_equal(b->soft[0].id, soft_ids, sizeof soft_ids);
+    assert_memory_equal(b->soft[0].w, soft_weights, sizeof soft_weights);
+    assert_int_equal(b->n_rows, 2);
+    assert_int_equal(b->row[1].src[0], -3);
+    assert_int_equal(b->row[1].src[1], 5);
+    assert_memory_equal(b->row[1].w, rows[1].w, sizeof rows[1].w);
+    assert_int_equal(b->row[1].blend, 5);
+    assert_int_equal(b->n_saves, 1);
+    assert_memory_equal(b->save, saves, sizeof saves);
+    um_remote_free(sender);
+    um_remote_free(receiver);
+}
+
+/* Checks that a batch stays within the sizes of passes. */
+static void check_batch(const um_batch *b) {
+    int32_t n = 0;
+    assert_in_range(b->n_tokens, 0, config.max_tokens);
+    for (int32_t t = 0; t < b->n_tokens; t++) {
+        assert_in_range(b->id[t], 0, VOCAB - 1);
+        assert_true(b->slot[t] >= -1 && b->slot[t] < 12 * PAGE);
+    }
+    for (int32_t i = 0; i < b->n_spans; n += b->span[i++].n) {
+        assert_int_equal(b->span[i].first, n);
+        for (int32_t p = 0; p < UM_CEIL_DIV(b->span[i].keys.end, PAGE); p++)
+            assert_true(b->span[i].page[p] >= -1 && b->span[i].page[p] < 12);
+    }
+    assert_int_equal(n, b->n_tokens);
+    for (int32_t i = 0; i < b->n_rows; i++) assert_true(b->row[i].src[0] >= -3 && b->row[i].src[0] < b->n_tokens);
+}
+
+static void damaged_messages_are_refused_or_harmless(void **state) {
+    um_remote *sender = um_remote_new(NULL, &net, &config), *receiver = um_remote_new(NULL, &net, &config);
+    const um_batch *b;
+    um_str message;
+    um_err err = {0};
+    int n_refused = 0;
+    (void)state;
+    assert_int_equal(um_remote_pack(sender, &batch, &message, &err), UM_OK);
+    for (size_t n = 0; n < message.n; n += 4) { /* in memory of just this size */
+        char *cut = um_alloc(n + 1);
+        memcpy(cut, message.p, n);
+        assert_int_equal(um_remote_batch(receiver, (um_str){cut, n}, &b, &err), UM_EPARSE);
+        um_free(cut);
+    }
+    for (uint64_t i = 0; i < 20000; i++) {
+        char *copy = um_alloc(message.n);
+        memcpy(copy, message.p, message.n);
+        for (uint64_t k = 0; k <= i % 3; k++) copy[um_rng_u64(i, 2 * k) % message.n] = (char)um_rng_u64(i, 2 * k + 1);
+        if (um_remote_batch(receiver, (um_str){copy, message.n}, &b, &err)) n_refused++;
+        else check_batch(b);
+        um_free(copy);
+    }
+    assert_true(n_refused > 1000);
+    um_remote_free(sender);
+    um_remote_free(receiver);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_other_ranks_find_the_batch_again),
+        cmocka_unit_test(damaged_messages_are_refused_or_harmless),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
