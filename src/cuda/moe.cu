@@ -5,26 +5,16 @@
  *
  * bf16 products use mma.sync with the weights as the first operand; weights and tokens stream through a ring in shared
  * memory. Their widths must be multiples of 8. Products of e4m3 do the same, with widths that are multiples of 16.
- * Hopper GPUs convert the operands of such an mma.sync to fp16, so its sums are as exact as those of bf16. All other
- * products are computed by plain fp32 arithmetic in the order of k. An output's order of sums depends only on the
- * width, so its bits do not depend on the list or the chunk. */
+ * Hopper GPUs convert the operands of such an mma.sync to fp16, so its sums are as exact as those of bf16. On Hopper
+ * GPUs moe_tiles.cu computes the products of bf16 of long lists, with the same bits. All other products are computed by
+ * plain fp32 arithmetic in the order of k. An output's order of sums depends only on the width, so its bits do not
+ * depend on the list or the chunk. */
 #include "cuda/fp8.cuh"
 #include "cuda/mma.cuh"
+#include "cuda/moe.cuh"
 #include "cuda/route.cuh"
 
-/* A product of all experts: y[pair] = W[expert] x[pair]. */
-typedef struct product {
-    const void *const *w; /* [E] pointers to [rows, in]; rows: n, or 2 n with gate and up */
-    const void *x;        /* gate_up: [T, in] by token; down: [pairs, in] */
-    void *y;              /* [pairs, n]: operands after gate_up, fp32 after down */
-    const int32_t *count, *pair;
-    int32_t n_tokens, top_k; /* room of a list; pairs of a token */
-    int32_t in, n;
-    um_act act;
-    /* For e4m3: the scales of the experts' rows and of the rows of x. Else NULL. */
-    const float *const *w_scale;
-    const float *x_scale;
-} product;
+typedef um_cu_expert_product product;
 
 static __device__ __forceinline__ float gated(const product &p, float gate, float up) {
     return um_cu_activate(p.act, gate) * up;
@@ -50,15 +40,6 @@ enum {
 
 template <bool F8> static constexpr int size_of = F8 ? 1 : 2; /* bytes of an element */
 
-/* Copies 16 bytes to shared memory. Writes zeros and reads nothing unless `ok`. */
-static __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool ok) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(ok ? 16 : 0)
-                 : "memory");
-}
-static __device__ __forceinline__ void commit(void) { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
-template <int N> static __device__ __forceinline__ void wait_all_but(void) {
-    asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory");
-}
 static __device__ __forceinline__ void load4(uint32_t v[4], uint32_t from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                  : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
@@ -116,7 +97,7 @@ static __device__ __forceinline__ void copy_weights(const product &p, const tile
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         const int r = t.first + row + 16 * (GATED ? i % 4 : i);
-        copy16(to + 16 * i * ROW_BYTES, from[i / 4] + (size_t)(i % 4) * 16 * bytes, at < bytes && r < p.n);
+        um_cu_copy16(to + 16 * i * ROW_BYTES, from[i / 4] + (size_t)(i % 4) * 16 * bytes, at < bytes && r < p.n);
     }
 }
 
@@ -129,7 +110,7 @@ static __device__ __forceinline__ void copy_tokens(const product &p, const tile 
 #pragma unroll
     for (int i = 0; i < UM_CEIL_DIV(N8, 2); i++)
         if (first + 16 * i < N8 * 8)
-            copy16(to + 16 * i * ROW_BYTES, row[i] + at, at < p.in * size_of<F8> && first + 16 * i < t.n_pairs);
+            um_cu_copy16(to + 16 * i * ROW_BYTES, row[i] + at, at < p.in * size_of<F8> && first + 16 * i < t.n_pairs);
 }
 
 /* Adds the products of a stage. sum[h][j] belongs to half h of the rows and tokens [8 j, 8 j + 8). The addresses of the
@@ -202,16 +183,16 @@ static __device__ __forceinline__ void compute_tile(const product &p, const tile
 #pragma unroll
     for (int i = 0; i < STAGES - 1; i++) {
         if (i < n_steps) copy_tokens<N8, F8>(p, t, row, i, t.ring + i * STAGE_BYTES);
-        commit();
+        um_cu_copies_commit();
     }
     for (int i = 0, now = 0, next = STAGES - 1; i < n_steps; i++) {
-        wait_all_but<STAGES - 2>();
+        um_cu_copies_wait<STAGES - 2>();
         __syncthreads(); /* step i has arrived for all warps, and all have finished step i - 1 */
         if (i + STAGES - 1 < n_steps) {
             copy_weights<GATED, F8>(p, t, i + STAGES - 1, t.ring + next * STAGE_BYTES);
             copy_tokens<N8, F8>(p, t, row, i + STAGES - 1, t.ring + next * STAGE_BYTES);
         }
-        commit();
+        um_cu_copies_commit();
         multiply_stage<N8, F8>(t.ring + now * STAGE_BYTES, sum);
         now = now + 1 == STAGES ? 0 : now + 1;
         next = next + 1 == STAGES ? 0 : next + 1;
@@ -358,10 +339,18 @@ template <typename E, bool GATED> static void start_plain(const product *p, cons
     plain_kernel<E, GATED><<<grid, THREADS, 0, s>>>(*p);
 }
 
+/* Returns whether the mean list has as many pairs as the kernels for long lists need to be the faster ones. */
+static bool has_long_lists(const product *p, const um_expert_route *r) {
+    enum { PAIRS_MIN = 32 };
+    return (int64_t)p->n_tokens * p->top_k >= (int64_t)PAIRS_MIN * r->n_experts;
+}
+
 template <bool GATED> static void start_product(const product *p, const um_cu_moe *a, cudaStream_t s) {
     if (p->w_scale) start_mma<GATED, true>(p, &a->route, s);
     else if (a->type == UM_F32) start_plain<float, GATED>(p, &a->route, s);
     else if (p->in % 8) start_plain<um_bf16, GATED>(p, &a->route, s);
+    else if (has_long_lists(p, &a->route) && um_cu_expert_tiles_suit(p, a->route.n_experts))
+        um_cu_expert_tiles(p, a->route.n_experts, GATED, s);
     else start_mma<GATED, false>(p, &a->route, s);
 }
 

@@ -50,6 +50,7 @@ template <int N> static __device__ __forceinline__ void um_cu_hold_operands(uint
 #define UM_CU_L36    UM_CU_L32 ", %32, %33, %34, %35"
 #define UM_CU_L48    UM_CU_L36 ", %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define UM_CU_L64    UM_CU_L48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define UM_CU_L72    UM_CU_L64 ", %64, %65, %66, %67, %68, %69, %70, %71"
 #define UM_CU_D4(i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define UM_CU_D8(i)  UM_CU_D4(i), UM_CU_D4(i + 4)
 #define UM_CU_D16(i) UM_CU_D8(i), UM_CU_D8(i + 8)
@@ -95,6 +96,8 @@ UM_CU_DEFINE_MULTIPLY(48, UM_CU_L24, 24, 25, UM_CU_D16(0), UM_CU_D8(16))
 UM_CU_DEFINE_MULTIPLY(64, UM_CU_L32, 32, 33, UM_CU_D32(0))
 UM_CU_DEFINE_MULTIPLY(72, UM_CU_L36, 36, 37, UM_CU_D32(0), UM_CU_D4(32))
 UM_CU_DEFINE_MULTIPLY(96, UM_CU_L48, 48, 49, UM_CU_D32(0), UM_CU_D16(32))
+UM_CU_DEFINE_MULTIPLY(128, UM_CU_L64, 64, 65, UM_CU_D32(0), UM_CU_D32(32))
+UM_CU_DEFINE_MULTIPLY(144, UM_CU_L72, 72, 73, UM_CU_D32(0), UM_CU_D32(32), UM_CU_D8(64))
 
 /* ---- The first operand in registers ------------------------------------------------------------------------------ */
 
