@@ -213,16 +213,27 @@ template <int TOKENS, int ROWS, int RING> static constexpr tile few_tile() {
             SLICES * few_warp_bytes<TOKENS, ROWS, RING>()};
 }
 /* From the largest to the smallest. A ring is as long as the shared memory of small devices (99 KiB) allows, so that
- * the copies of a warp cover their latency. */
+ * the copies of a warp cover their latency. Such devices don't run the tile of 64 tokens and 64 rows. */
 static const tile tiles[] = {{{many<float>, many<um_bf16>}, MANY_TILE, MANY_TILE, MANY_THREADS, 0},
+                             few_tile<64, 64, 2>(),
                              few_tile<32, 32, 2>(),
                              few_tile<TOKENS_MIN, 32, 3>(),
                              few_tile<32, 8, 3>(),
                              few_tile<TOKENS_MIN, 8, 6>()};
 
+/* Returns the bytes of shared memory that the current device allows a block. */
+static int shared_most() {
+    int device = 0, bytes = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return bytes;
+}
+
 /* Returns the largest tile that is not mostly padding and of which there are enough to occupy the device. */
 static const tile *choose(const um_cu_simt *p, int n_processors) {
+    const int most = shared_most();
     for (size_t i = 0; i + 1 < UM_LEN(tiles); i++) {
+        if (tiles[i].shared_bytes > most) continue;
         const int64_t columns = UM_CEIL_DIV(p->T, tiles[i].tokens), rows = UM_CEIL_DIV(p->rows, tiles[i].rows);
         if ((p->T > tiles[i].tokens / 2 || tiles[i].tokens == TOKENS_MIN) && columns * rows >= n_processors * 3 / 4)
             return &tiles[i];
@@ -231,8 +242,9 @@ static const tile *choose(const um_cu_simt *p, int n_processors) {
 }
 
 um_status um_cu_simt_prepare(um_err *err) {
+    const int most = shared_most();
     for (size_t i = 0; i < UM_LEN(tiles); i++)
-        for (int type = 0; type < 2; type++)
+        for (int type = 0; type < 2 && tiles[i].shared_bytes <= most; type++)
             UM_CU_TRY(cudaFuncSetAttribute(tiles[i].run[type], cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            tiles[i].shared_bytes),
                       err);
