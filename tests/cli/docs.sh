@@ -46,7 +46,7 @@ completes_commands() {
 completes_names_of_two_words() {
     [ "$(complete_words bench se)" = serve ]
     [ "$(complete_words bench serve --request)" = '--request-rate --requests' ]
-    [ "$(complete_words bench serve --endpoint '')" = 'chat completions generate' ]
+    [ "$(complete_words bench serve --endpoint '')" = 'auto chat completions generate' ]
     [ -z "$(complete_words bench --request-r)" ]
 }
 overview_fits_a_terminal() {
