@@ -879,7 +879,7 @@ UM_API void um_engine_get_stats(const um_engine *e, um_stats *out);
 typedef struct um_rank_times {
     double pass_seconds;     /* its passes */
     double exchange_seconds; /* of these, the exchange of results with other ranks; a rank that waits for a slow one has
-                                more of it */
+                                more of it. 0 on GPUs, which exchange results inside of kernels */
 } um_rank_times;
 /* Stores the times of the engine's first ranks in out [max]. Returns the number of ranks; 0 when one device computes
  * the passes alone. Those of ranks in other processes (nnodes) are as old as their last results. */

@@ -23,7 +23,7 @@ unmask run --max-n|--max-nfe --max-num-batched-tokens --max-num-reqs
 unmask run --no-v|--no-view
 unmask list --j|--json
 unmask bench serve --request|--request-rate --requests
-unmask bench serve --endpoint |chat completions generate
+unmask bench serve --endpoint |auto chat completions generate
 unmask bench |engine ops serve
 unmask bench --request-r|
 unmask run --device |cpu cuda cuda:N ref
