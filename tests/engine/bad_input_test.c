@@ -16,7 +16,7 @@ static bool is_number(const um_option *row) { return row->type >= UM_OPT_INT && 
 static double step_of(const um_option *row) { return row->type == UM_OPT_FLOAT ? 0.01 : 1; }
 
 typedef struct values {
-    char text[8][64];
+    char text[8][512];
     size_t n;
 } values;
 
@@ -33,11 +33,20 @@ static void add_number(values *v, const um_option *row, double x) {
     add(v, text);
 }
 
+/* Adds a word that is too long for the field of a name. */
+static void add_long_word(values *v, const um_option *row) {
+    char word[512];
+    assert_true(row->size < sizeof word);
+    memset(word, 'a', row->size);
+    word[row->size] = 0;
+    add(v, word);
+}
+
 static values bad_values(const um_option *row) {
     values v = {0};
     if (row->type == UM_OPT_STR) return v; /* any text is a valid value */
     if (row->type != UM_OPT_NAME || row->choices) add(&v, "x"), add(&v, ""), add(&v, "nan");
-    else add(&v, "a_word_that_is_longer_than_every_field_for_a_name");
+    else add_long_word(&v, row);
     if (row->type == UM_OPT_BOOL || row->type == UM_OPT_CHOICE) add(&v, "7");
     if (!is_number(row)) return v;
     if (has_range(row)) add_number(&v, row, row->min - step_of(row));
@@ -47,13 +56,16 @@ static values bad_values(const um_option *row) {
     return v;
 }
 
-/* Checks that the message contains the name, the value, and either the limits or all allowed values. */
+/* Checks that the message contains the name, the value, and either the limits or all allowed values. Long values may
+ * be cut. */
 static void check_message(const um_err *err, const um_option *row, const char *value) {
     um_buf range = {0};
+    char start[64];
+    snprintf(start, sizeof start, "%.60s", value);
     char min[UM_NUMBER_MAX] = "", max[UM_NUMBER_MAX] = "";
     um_option_range(row, &range);
     if (has_range(row)) um_format_double(row->min, min), um_format_double(row->max, max);
-    if (!strstr(err->msg, row->name) || !strstr(err->msg, value)) fail_msg("%s %s: %s", row->name, value, err->msg);
+    if (!strstr(err->msg, row->name) || !strstr(err->msg, start)) fail_msg("%s %s: %s", row->name, value, err->msg);
     assert_string_equal(err->param, row->name);
     bool allowed = !range.len || strstr(err->msg, range.data) || (strstr(err->msg, min) && strstr(err->msg, max));
     if (has_range(row)) allowed |= strstr(err->msg, min) && strstr(err->msg, "or more");
