@@ -12,7 +12,7 @@ um_message_capacity um_cu_room(const um_forward *f, const um_cu_sizes *sizes) {
             .page_size = f->c.page_size};
 }
 
-static bool same_sizes(const um_cu_sizes *a, const um_cu_sizes *b) {
+bool um_cu_same_sizes(const um_cu_sizes *a, const um_cu_sizes *b) {
     return a->n_tokens == b->n_tokens && a->n_tiles == b->n_tiles && a->n_rows == b->n_rows &&
            a->n_pieces == b->n_pieces && a->adapts == b->adapts && a->canvas == b->canvas;
 }
@@ -51,7 +51,7 @@ um_status um_cu_graph_for(um_forward *f, const um_message_capacity *capacity, co
                           cudaGraphExec_t *out, um_err *err) {
     for (int i = 0; i < f->n_graphs; i++) {
         um_cu_graph *g = &f->graph[i];
-        if (!same_sizes(&g->sizes, sizes)) continue;
+        if (!um_cu_same_sizes(&g->sizes, sizes)) continue;
         g->used = (int64_t)f->n_submitted;
         *out = g->exec;
         return UM_OK;

@@ -67,8 +67,22 @@ um_status um_cu_group_join(um_forward *f, um_err *err) {
     return s ? s : um_cu_use(f->d, err);
 }
 
+void um_cu_group_stop(const um_forward *f) {
+    const um_rank *at = f->group.at;
+    for (int32_t r = 0; at && r < at->n; r++) *(volatile int32_t *)um_cu_rank(f, r)->group.stop = 1;
+}
+
+/* Ranks are freed from the last one on, so those before this one are there. */
 void um_cu_group_leave(um_forward *f) {
-    if (f->group.stop) *f->group.stop = 1;
+    const um_rank *at = f->group.at;
+    if (!f->group.stop) return;
+    for (int32_t r = 0; r <= at->index; r++) {
+        const um_forward *one = r == at->index ? f : um_cu_rank(f, r);
+        *one->group.stop = 1;
+        cudaSetDevice(one->d->number);
+        cudaStreamSynchronize(one->d->stream);
+    }
+    cudaSetDevice(f->d->number);
 }
 
 um_cu_meeting um_cu_meeting_of(const um_forward *f) {
@@ -102,6 +116,6 @@ um_status um_cu_group_check(um_forward *f, double since, um_err *err) {
     if (!g->at) return UM_OK;
     if (um_now() - since > um_ranks_timeout(g->at->group)) give_up(f);
     if (!um_ranks_is_broken(g->at->group, err)) return UM_OK;
-    *g->stop = 1;
+    um_cu_group_stop(f);
     return UM_EDEVICE;
 }

@@ -215,9 +215,9 @@ static void attention_half(launch *p, int32_t layer) {
     check(p, "attention");
     if (p->selects) {
         const um_cu_partials scores = f->group.at ? um_cu_partials_of(f, p->turn, 0, UM_F32) : um_cu_partials{};
+        /* It ends with a barrier if it has used the memory for partial results, so the next output may use it, too. */
         um_cu_select(&p->b, f->packed, &attention, kv, f->group.at ? &scores : NULL, k->kv_copies, f->select_scratch,
                      p->s);
-        p->turn ^= f->group.at != NULL;
         check(p, "kv_select");
     }
     float *to = k->post_norms ? f->branch[0] : f->x;
@@ -456,42 +456,54 @@ static launch launch_of(um_forward *f, const um_batch *b, um_message_capacity *c
     return p;
 }
 
-/* Returns which kernels a pass starts, as a number below UM_CU_PASS_KINDS: its padded tokens to a power of two, and
- * what else it has. */
-static int kind_of(const launch *p) {
+/* Returns what decides which kernels a pass starts. */
+static um_cu_pass_kind kind_of(const launch *p, const um_batch *b) {
     const um_message_header *h = (const um_message_header *)p->f->packed;
-    int bits = 0;
-    while (bits < 15 && 1 << bits < p->sizes.n_tokens) bits++;
-    return bits << 5 | p->selects << 4 | p->sizes.adapts << 3 | (h->n_whole > 0) << 2 | (h->n_saves > 0) << 1 |
-           (p->sizes.n_rows > 0);
+    um_cu_pass_kind k = {p->sizes, (h->n_whole > 0) | (h->n_saves > 0) << 1};
+    for (int32_t i = 0; i < b->n_spans; i++)
+        if (b->span[i].select) k.flags |= 4 << (b->span[i].select->blind ? 0 : b->span[i].select->per_head ? 1 : 2);
+    return k;
 }
 
-/* Loads the kernels of a pass of a group, by recording it, and then waits for the other ranks. Otherwise the driver
- * would load a kernel when it is first started, and may wait for the device then. But kernels that wait for another
- * rank may be under way there, and that rank could not load its kernels meanwhile. */
-static um_status load_kernels(launch *p) {
-    um_forward *f = p->f;
-    bool *is_loaded = &f->group.is_loaded[kind_of(p)];
-    um_cu_marks *marks = f->marks;
-    launch pass = *p;
+/* Notes the kind of a pass. Returns whether it was noted before. */
+static bool is_noted(um_cu_group *g, const um_cu_pass_kind *kind) {
+    const int n = UM_MIN(g->n_kinds, UM_CU_KINDS_MAX);
+    for (int i = 0; i < n; i++)
+        if (g->kind[i].flags == kind->flags && um_cu_same_sizes(&g->kind[i].sizes, &kind->sizes)) return true;
+    g->kind[g->n_kinds++ % UM_CU_KINDS_MAX] = *kind;
+    return false;
+}
+
+/* Records the kernels of a pass and forgets them. */
+static um_status record_pass(launch pass) {
     cudaGraph_t graph = NULL;
-    if (!f->group.at || *is_loaded) return UM_OK;
-    f->marks = NULL;
     um_status s =
-        um_cu_check(cudaStreamBeginCapture(p->s, cudaStreamCaptureModeThreadLocal), "loading kernels", p->err);
+        um_cu_check(cudaStreamBeginCapture(pass.s, cudaStreamCaptureModeThreadLocal), "loading kernels", pass.err);
     if (s) return s;
     s = start_body(&pass);
     if (!s) s = start_end(&pass);
-    const cudaError_t e = cudaStreamEndCapture(p->s, &graph);
+    const cudaError_t e = cudaStreamEndCapture(pass.s, &graph);
     if (graph) cudaGraphDestroy(graph);
+    return s ? s : um_cu_check(e, "loading kernels", pass.err);
+}
+
+/* Loads the kernels of a new kind of pass of a group, by recording it, and then waits for the other ranks. Otherwise
+ * the driver would load a kernel when it is first started, and may wait for the device then. But kernels that wait for
+ * another rank may be under way there, and that rank could not load its kernels meanwhile. */
+static um_status load_kernels(launch *p, const um_batch *b) {
+    um_forward *f = p->f;
+    um_cu_marks *marks = f->marks;
+    if (!f->group.at) return UM_OK;
+    const um_cu_pass_kind kind = kind_of(p, b);
+    if (is_noted(&f->group, &kind)) return UM_OK;
+    f->marks = NULL;
+    um_status s = record_pass(*p);
     f->marks = marks;
-    *is_loaded = true;
-    if (!s) s = um_cu_check(e, "loading kernels", p->err);
     if (!s && !um_ranks_meet(f->group.at)) s = um_fail(p->err, UM_EDEVICE, "another rank has failed");
     return s;
 }
 
-um_status um_cu_submit(um_forward *f, const um_batch *b, um_err *err) {
+static um_status start_pass(um_forward *f, const um_batch *b, um_err *err) {
     um_message_capacity capacity;
     launch p = launch_of(f, b, &capacity, err);
     um_status s = um_cu_use(f->d, err);
@@ -502,7 +514,7 @@ um_status um_cu_submit(um_forward *f, const um_batch *b, um_err *err) {
                        f->message_bytes);
     memcpy(f->message_pinned, f->packed, bytes);
     __sync_synchronize(); /* empties the processor's buffers of combined writes */
-    s = load_kernels(&p);
+    s = load_kernels(&p, b);
     if (s) return s;
     um_cu_mark(f, NULL, 0);
     cudaGraphExec_t graph = NULL;
@@ -516,6 +528,12 @@ um_status um_cu_submit(um_forward *f, const um_batch *b, um_err *err) {
     f->submitted = um_now();
     f->stats.replays += graph != NULL;
     f->batch = b;
+    return s;
+}
+
+um_status um_cu_submit(um_forward *f, const um_batch *b, um_err *err) {
+    um_status s = start_pass(f, b, err);
+    if (s) um_cu_group_stop(f);
     return s;
 }
 

@@ -22,7 +22,7 @@ typedef struct um_cu_end {
 } um_cu_end;
 
 enum {
-    UM_CU_PASS_KINDS = 16 << 5,
+    UM_CU_KINDS_MAX = 256,
     UM_CU_GRAPHS_MAX = 256,
     UM_CU_WARM_MAX = 128 /* graphs that are recorded at the start */
 };
@@ -44,6 +44,12 @@ typedef struct um_cu_experts {
     const void **gate_up_scale, **down_scale; /* NULL unless the matrices are in e4m3 */
 } um_cu_experts;
 
+/* Passes of one kind start the same kernels. flags: see kind_of in pass.cu. */
+typedef struct um_cu_pass_kind {
+    um_cu_sizes sizes;
+    int flags;
+} um_cu_pass_kind;
+
 /* The place of the passes in a group of ranks; zero without one. The other GPUs read `part`, and
  * write `inbox` and `flag`. */
 typedef struct um_cu_group {
@@ -52,8 +58,9 @@ typedef struct um_cu_group {
     char *inbox[2]; /* see um_cu_partials */
     uint32_t *flag; /* [ranks][UM_CU_MEET_BLOCKS] and count: see um_cu_meeting */
     uint32_t *count;
-    int32_t *stop;                    /* in host memory */
-    bool is_loaded[UM_CU_PASS_KINDS]; /* whether the kernels of a kind of pass have been loaded */
+    int32_t *stop;                         /* in host memory */
+    um_cu_pass_kind kind[UM_CU_KINDS_MAX]; /* whose kernels have been loaded; the oldest one makes room */
+    int n_kinds;                           /* so far */
 } um_cu_group;
 
 struct um_forward {
@@ -87,7 +94,6 @@ struct um_forward {
     size_t partial_bytes;
     bool streams; /* attention uses the kernels for Hopper GPUs */
     um_cu_limits limits;
-    size_t select_keys; /* most keys outside a block that a selection may score */
 
     /* The message of the pass: as packed, in pinned host memory whose writes are combined, and on the device. A write
      * to a cache line that the device has read costs a miss, so the message is not packed in pinned memory. */
@@ -125,19 +131,22 @@ um_cut_range um_cu_head_ids(const um_network *n, int32_t rank);
 /* Takes the place that um_network.rank names; does nothing without one. The buffers of f exist. Errors:
  * UM_EUNSUPPORTED, the GPUs can't read each other's memory, or can't divide the model; UM_EDEVICE. */
 um_status um_cu_group_join(um_forward *f, um_err *err);
-/* Lets kernels that wait for other ranks end. */
+/* Lets the kernels of all ranks end that wait for others. Does nothing without a group. */
+void um_cu_group_stop(const um_forward *f);
+/* Ends the kernels of this rank and of those before it, which may use its memory. Called before it is freed. */
 void um_cu_group_leave(um_forward *f);
 /* Returns the um_forward of a rank of the group. */
 const um_forward *um_cu_rank(const um_forward *f, int32_t rank);
 um_cu_meeting um_cu_meeting_of(const um_forward *f);
 /* Returns the partial results of all ranks, n elements each; turn 0 or 1. */
 um_cu_partials um_cu_partials_of(const um_forward *f, int turn, size_t n, um_dtype type);
-/* Returns UM_EDEVICE, and ends the waiting of this rank's kernels, when a rank has failed, or the pass that was
+/* Returns UM_EDEVICE, and ends the waiting of all ranks' kernels, when a rank has failed, or the pass that was
  * submitted at `since` (um_now) takes longer than ranks wait for each other. */
 um_status um_cu_group_check(um_forward *f, double since, um_err *err);
 
 /* ---- Sizes and graphs (graph.cu) ---- */
 um_message_capacity um_cu_room(const um_forward *f, const um_cu_sizes *sizes);
+bool um_cu_same_sizes(const um_cu_sizes *a, const um_cu_sizes *b);
 /* Returns the pieces of a span that reads the keys below `end`. */
 int32_t um_cu_pieces(const um_forward *f, int32_t end);
 /* Returns the graph of the sizes. Records it when it is not there; the least recently used one makes room. *out is NULL

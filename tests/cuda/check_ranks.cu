@@ -35,6 +35,7 @@ typedef struct group {
     rank_data rank[UM_RANKS_MAX];
     const float *weight[UM_RANKS_MAX]; /* w on each device */
     um_cu_gather gather;               /* without a meeting */
+    const float *sum[2];               /* of the parts of each turn */
 } group;
 
 static void *zeroed(check *c, size_t bytes) {
@@ -132,6 +133,7 @@ static void fill_parts(group *g, int turn, float *want) {
         for (size_t i = 0; i < all; i++) sum[i] += x[i];
     }
     for (size_t i = 0; i < all; i++) want[i] += sum[i];
+    g->sum[turn] = sum;
 }
 
 static void synchronize(group *g) {
@@ -205,6 +207,11 @@ static void run_sum(check *c, const check_case *k) {
         exchange(&g, i % 2);
         synchronize(&g);
     }
+    check_sums(&g, want);
+    replay(&g); /* the exchanges follow each other at once */
+    synchronize(&g);
+    for (int n = 0; n < IN_GRAPH; n++)
+        for (size_t i = 0; i < all; i++) want[i] += g.sum[n % 2][i];
     check_sums(&g, want);
     must(cudaSetDevice(0));
     check_time(c, (double)IN_GRAPH * (double)(g.n - 1) * (double)all * um_dtype_size(g.type), 0, replay, &g);

@@ -58,7 +58,7 @@ static um_status group_open(um_device **out, const um_backend *self, const um_de
     return s;
 }
 
-/* All ranks need the same amount of memory, so the one with the least decides. */
+/* All ranks need about the same amount of memory (widths may differ by a group), so the one with the least decides. */
 static void group_info(const um_device *d, um_device_info *out) {
     um_device_info one;
     char name[40];
