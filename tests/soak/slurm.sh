@@ -93,9 +93,15 @@ sinfo
 
 cd "$work"
 page=$OLDPWD/docs/cluster.md
-# The block of the page that begins with the line $1.
-block() { awk -v first="$1" '/^```/ { inside = 0; fence = 1; next } fence && $0 == first { inside = 1 } inside; { fence = 0 }' "$page"; }
-block '#!/bin/bash' | sed 's/--cpus-per-task=32/--cpus-per-task=2/' > job
+# The block of the page that begins with the line $1 and contains $2.
+block() {
+    awk -v first="$1" -v word="${2:-}" '
+        /^```/ { if (text != "" && index(text, word)) printf "%s", text; text = ""; fence = 1; next }
+        fence { inside = $0 == first }
+        inside { text = text $0 "\n" }
+        { fence = 0 }' "$page"
+}
+block '#!/bin/bash' symmetric-run | sed 's/--cpus-per-task=32/--cpus-per-task=2/' > job
 {
     printf '%s\n' 'import ray' 'ray.init(address="auto")'
     echo 'print(len([node for node in ray.nodes() if node["Alive"]]), "nodes")'
