@@ -25,7 +25,7 @@ static __global__ void __launch_bounds__(THREADS) sum_kernel(um_cu_partials p, s
         float sum = 0;
         for (int r = 0; r < p.at.n; r++)
             sum += p.type == UM_BF16 ? __bfloat162float(((const volatile um_bf16 *)p.part[r])[i])
-                                     : um_cu_load_shared((const float *)p.part[r] + i);
+                                     : um_cu_load_peer((const float *)p.part[r] + i);
         y[i] = add ? y[i] + sum : sum;
     }
 }
@@ -40,9 +40,9 @@ static __global__ void __launch_bounds__(THREADS)
     um_cu_wait_for_previous();
     um_cu_meet(p.at);
     for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += (size_t)gridDim.x * THREADS) {
-        float all = um_cu_load_shared((const float *)p.part[first] + i);
+        float all = um_cu_load_peer((const float *)p.part[first] + i);
         for (int32_t r = first + 1; r < end; r++) {
-            const float one = um_cu_load_shared((const float *)p.part[r] + i);
+            const float one = um_cu_load_peer((const float *)p.part[r] + i);
             all = largest ? fmaxf(all, one) : all + one;
         }
         y[i] = all;
@@ -65,7 +65,7 @@ static __global__ void __launch_bounds__(THREADS) gather_kernel(um_cu_gather g) 
         const size_t at = i / width * g.stride + (size_t)word;
         int r = 1;
         while (word >= g.first[r + 1]) r++;
-        g.base[0][at] = um_cu_load_shared(g.base[r] + at);
+        g.base[0][at] = um_cu_load_peer(g.base[r] + at);
     }
 }
 

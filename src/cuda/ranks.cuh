@@ -6,8 +6,9 @@
 #include "cuda/kernels.cuh"
 #include "cuda/mma.cuh"
 
-/* Loads and stores that other GPUs see: neither may come from a cache of this multiprocessor. */
-static __device__ __forceinline__ uint4 um_cu_load_shared(const uint4 *p) {
+/* Loads and stores of memory that several GPUs read and write. They bypass the cache of the multiprocessor, which does
+ * not see what other GPUs write. */
+static __device__ __forceinline__ uint4 um_cu_load_peer(const uint4 *p) {
     uint4 v;
     asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
@@ -15,19 +16,19 @@ static __device__ __forceinline__ uint4 um_cu_load_shared(const uint4 *p) {
                  : "memory");
     return v;
 }
-static __device__ __forceinline__ void um_cu_store_shared(uint4 *p, uint4 v) {
+static __device__ __forceinline__ void um_cu_store_peer(uint4 *p, uint4 v) {
     asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};"
                  :
                  : "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                  : "memory");
 }
-static __device__ __forceinline__ uint32_t um_cu_load_shared(const uint32_t *p) {
+static __device__ __forceinline__ uint32_t um_cu_load_peer(const uint32_t *p) {
     uint32_t v;
     asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
-static __device__ __forceinline__ float um_cu_load_shared(const float *p) {
-    return __uint_as_float(um_cu_load_shared((const uint32_t *)p));
+static __device__ __forceinline__ float um_cu_load_peer(const float *p) {
+    return __uint_as_float(um_cu_load_peer((const uint32_t *)p));
 }
 static __device__ __forceinline__ uint32_t um_cu_acquire(const uint32_t *p) {
     uint32_t v;
@@ -82,7 +83,7 @@ static __device__ __forceinline__ void um_cu_pull_parts(const um_cu_partials &p,
 #pragma unroll
             for (int k = 0; k < LOADS; k++)
                 if (first + r < p.at.n)
-                    raw[r][k] = um_cu_load_shared((const uint4 *)((const E *)p.part[first + r] + at) + k);
+                    raw[r][k] = um_cu_load_peer((const uint4 *)((const E *)p.part[first + r] + at) + k);
 #pragma unroll
         for (int r = 0; r < AT_ONCE; r++)
             if (first + r < p.at.n) um_cu_add_loaded(raw[r], E(), sum);
@@ -97,16 +98,16 @@ static __device__ __forceinline__ void um_cu_send(uint4 *to, uint4 v) {
     v.y = v.y == UM_CU_NO_WORD ? v.y >> 1 : v.y;
     v.z = v.z == UM_CU_NO_WORD ? v.z >> 1 : v.z;
     v.w = v.w == UM_CU_NO_WORD ? v.w >> 1 : v.w;
-    um_cu_store_shared(to, v);
+    um_cu_store_peer(to, v);
 }
 
 /* Waits until all words have arrived, and empties their place. */
 static __device__ __forceinline__ uint4 um_cu_receive(uint4 *from, const volatile int32_t *stop) {
     const uint4 empty = {UM_CU_NO_WORD, UM_CU_NO_WORD, UM_CU_NO_WORD, UM_CU_NO_WORD};
-    uint4 v = um_cu_load_shared(from);
+    uint4 v = um_cu_load_peer(from);
     for (int i = 1; v.x == UM_CU_NO_WORD || v.y == UM_CU_NO_WORD || v.z == UM_CU_NO_WORD || v.w == UM_CU_NO_WORD; i++) {
         if (i % 1024 == 0 && *stop) break;
-        v = um_cu_load_shared(from);
+        v = um_cu_load_peer(from);
     }
     *from = empty;
     return v;
