@@ -16,6 +16,8 @@ FUZZ_SECONDS ?= 600
 SOAK_SECONDS ?= 600
 # The parts of `soak`, all of them by default: SOAK_PARTS='ray verify'
 SOAK_PARTS ?=
+# Options of bench/cuda_table.py for `bench-cuda`: CUDA_TABLE_OPTIONS='--tensor-parallel-size 4'
+CUDA_TABLE_OPTIONS ?=
 # The tests that `check` runs, as patterns below tests/: TESTS='unit/base_* engine/*'
 TESTS ?= */*
 # Sanitizers: SAN=address,undefined or SAN=thread. Their objects have a build folder of their own.
@@ -462,7 +464,7 @@ $(BUILD)/bench/http_bench: %: %.o $(BUILD)/bench/machine.o $(CLI_PARTS) $(LIBRAR
 	$(Q)$(LINK) -o $@ $^ $(SERVER_LIBS) $(shell pkg-config --libs libevent_extra) $(LIBS)
 
 bench-cuda: $(BUILD)/unmask ## measure whole steps on an NVIDIA GPU beside PyTorch and the limit of the GPU, as one table
-	bench/cuda_table.py --unmask $(BUILD)/unmask
+	bench/cuda_table.py --unmask $(BUILD)/unmask $(CUDA_TABLE_OPTIONS)
 
 bench-python: wheel ## compare the Python package with the program: tokens/s, events/s of AsyncLLM
 	BUILD=$(BUILD) bench/python.sh

@@ -2,7 +2,8 @@
 """Measures denoising passes on a GPU and prints one table: unmask, PyTorch and the limit.
 
 Each row is measured by `unmask bench engine`, and each shape that bench/torch_reference.py knows also by PyTorch, in the
-same run on the same GPU, one after the other. Nothing changes the clocks of the GPU.
+same run on the same GPU, one after the other. Nothing changes the clocks of the GPU. With --tensor-parallel-size each row
+also has the share of the pass in which the GPUs exchange results, of operations that are timed one by one.
 """
 
 import argparse
@@ -12,6 +13,8 @@ import subprocess
 import sys
 
 ROWS = {"llada-8b": "1,4,16,64", "sdar-8b": "1,4,16,32", "llada2-mini": "1,4,16,32", "sdar-1.7b": "1,32"}
+ROWS_OF_RANKS = {"llada-8b": "1,16,64", "sdar-30b": "1,16,64", "llada2-flash": "1,16,64"}
+EXCHANGES = ("sum_norm", "sum_ranks")  # operations that add the results of the ranks
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -19,7 +22,10 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--unmask", default="build/unmask", help="the program (default: %(default)s)")
     p.add_argument("--device", default="cuda", help="device of unmask (default: %(default)s)")
-    p.add_argument("--shapes", default=",".join(ROWS), metavar="NAME,...", help="shapes (default: %(default)s)")
+    p.add_argument("--tensor-parallel-size", type=int, default=1, metavar="N",
+                   help="GPUs that compute each model together (default: %(default)s)")
+    p.add_argument("--shapes", metavar="NAME,...",
+                   help=f"shapes (default: {','.join(ROWS)}; of several GPUs {','.join(ROWS_OF_RANKS)})")
     p.add_argument("--batch", metavar="N,...", help="numbers of requests for all shapes (default: those of each shape)")
     p.add_argument("--block", type=int, default=32, metavar="N", help="tokens of a block (default: %(default)s)")
     p.add_argument("--context", type=int, default=512, metavar="N", help="stored tokens (default: %(default)s)")
@@ -28,8 +34,9 @@ def arguments():
     p.add_argument("--json", metavar="FILE", help="also write all numbers to a file")
     p.add_argument("rest", nargs="*", metavar="-- OPTION", help="further options of unmask bench engine")
     a = p.parse_args()
-    a.shapes = a.shapes.split(",")
-    unknown = [s for s in a.shapes if s not in ROWS and not a.batch]
+    a.rows = ROWS if a.tensor_parallel_size == 1 else ROWS_OF_RANKS
+    a.shapes = a.shapes.split(",") if a.shapes else list(a.rows)
+    unknown = [s for s in a.shapes if s not in a.rows and not a.batch]
     if unknown:
         p.error(f"--batch is needed for {', '.join(unknown)}")
     return a
@@ -45,16 +52,18 @@ def run(command):
 
 def measure_unmask(a, shape, quantization):
     """Returns the points of a shape, in the form of `unmask bench engine --json`."""
+    n = a.tensor_parallel_size
+    ranks = ["--tensor-parallel-size", str(n), "--operations"] if n > 1 else []
     out = run([a.unmask, "bench", "engine", "--shape", shape, "--device", a.device, "--dtype", "bfloat16",
-               "--quantization", quantization, "--batch", a.batch or ROWS[shape], "--block", str(a.block), "--context",
-               str(a.context), "--json"] + a.rest)
+               "--quantization", quantization, "--batch", a.batch or a.rows[shape], "--block", str(a.block), "--context",
+               str(a.context), "--json"] + ranks + a.rest)
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
 
 def measure_torch(a, shape):
     """Returns the summaries of PyTorch by number of requests."""
     out = run([sys.executable, os.path.join(HERE, "torch_reference.py"), "--case", shape, "--batch",
-               a.batch or ROWS[shape], "--block", str(a.block), "--context", str(a.context)])
+               a.batch or a.rows[shape], "--block", str(a.block), "--context", str(a.context)])
     return {r["batch"]: r for r in json.loads(out)["results"]}
 
 
@@ -66,6 +75,12 @@ def short(v):
     return f"{v:.3g}" if v < 1000 else f"{v:.0f}"
 
 
+def exchanges(point):
+    """Returns the cell with the share of the operations that add the results of ranks."""
+    share = sum(o["share"] for o in point.get("operations", []) if o["name"] in EXCHANGES)
+    return f"{100 * share:.0f} %" if share else "–"
+
+
 def row(point, torch):
     """Returns the cells of a row of the table. torch: summaries of PyTorch by shape and number of requests, in bf16."""
     s = denoise(point)
@@ -75,12 +90,12 @@ def row(point, torch):
     other = torch["sustained"]["median_ms"] if torch else None
     return [point["shape"], weights, str(point["batch"]), short(ms), f"{short(s['ms']['min'])} to {short(s['ms']['max'])}",
             short(point["burst_ms"]), short(other) if other else "–", f"{other / ms:.2f}" if other else "–",
-            short(limit), f"{100 * limit / ms:.0f} %", f"{s['gap_us']['median']:.0f}" if s["gap_us"] else "–"]
+            short(limit), f"{100 * limit / ms:.0f} %", f"{s['gap_us']['median']:.0f}" if s["gap_us"] else "–", exchanges(point)]
 
 
 def print_table(rows):
     head = ["shape", "weights", "requests", "ms", "spread", "after a pause", "PyTorch, ms", "PyTorch / unmask", "limit, ms", "share",
-            "gap, us"]
+            "gap, us", "exchanges"]
     for cells in [head, ["---"] * len(head)] + rows:
         print("| " + " | ".join(cells) + " |")
 
@@ -91,12 +106,13 @@ def main():
     for shape in a.shapes:
         for quantization in a.quantization.split(","):
             points += measure_unmask(a, shape, quantization)
-        if not a.no_torch:
+        if not a.no_torch and a.tensor_parallel_size == 1:
             torch[shape] = measure_torch(a, shape)
     first = points[0]
     rates = ", ".join(f"{p['operations_per_second'] / 1e12:,.0f} TFLOP/s with {p['weight_type']}"
                       for p in {p["weight_type"]: p for p in points}.values())
-    print(f"{first['device_name']}, unmask {first['version']} at {first['commit']}, {a.context} tokens of context, blocks "
+    gpus = f"{a.tensor_parallel_size} " if a.tensor_parallel_size > 1 else ""
+    print(f"{gpus}{first['device_name']}, unmask {first['version']} at {first['commit']}, {a.context} tokens of context, blocks "
           f"of {a.block}; memory is read at {first['read_bytes_per_second'] / 1e9:,.0f} GB/s, a large product runs at "
           f"{rates}\n")
     print_table([row(p, torch) for p in points])

@@ -162,7 +162,7 @@ complete -c unmask -n '__unmask_is "bench"' -l raw -d 'send prompts as they are,
 complete -c unmask -n '__unmask_is "bench"' -l profile -r -F -d 'file for a trace of every step (x.json, for ui.perfetto.dev)'
 complete -c unmask -n '__unmask_is "bench"' -l json -d 'print the report as JSON'
 complete -c unmask -n '__unmask_is "bench"' -s q -l quiet -d 'print no progress to standard error'
-complete -c unmask -n '__unmask_is "bench engine"' -l shape -x -d 'shapes to measure: llada-8b, sdar-8b, sdar-1.7b, llada2-mini, dream-7b, llada-moe, diffusiongemma-26b, wedlm-8b, nemotron-8b, llada2.2-flash'
+complete -c unmask -n '__unmask_is "bench engine"' -l shape -x -d 'shapes to measure: llada-8b, sdar-8b, sdar-1.7b, sdar-30b, llada2-mini, llada2-flash, dream-7b, llada-moe, diffusiongemma-26b, wedlm-8b, nemotron-8b, llada2.2-flash'
 complete -c unmask -n '__unmask_is "bench engine"' -l batch -x -d 'numbers of requests that run at once'
 complete -c unmask -n '__unmask_is "bench engine"' -l block -x -d 'tokens of the block that a request feeds in a pass'
 complete -c unmask -n '__unmask_is "bench engine"' -l context -x -d 'tokens of each request whose keys and values are stored before the first measured pass'

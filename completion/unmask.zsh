@@ -382,7 +382,7 @@ _unmask_specs() {
         '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--plugin=[load samplers from these shared libraries, before any other option is read]:FILE,...: '
-        '--shape=[shapes to measure\: llada-8b, sdar-8b, sdar-1.7b, llada2-mini, dream-7b, llada-moe, diffusiongemma-26b, wedlm-8b, nemotron-8b, llada2.2-flash]:NAME,NAME: '
+        '--shape=[shapes to measure\: llada-8b, sdar-8b, sdar-1.7b, sdar-30b, llada2-mini, llada2-flash, dream-7b, llada-moe, diffusiongemma-26b, wedlm-8b, nemotron-8b, llada2.2-flash]:NAME,NAME: '
         '--batch=[numbers of requests that run at once]:N,N: '
         '--block=[tokens of the block that a request feeds in a pass]:N: '
         '--context=[tokens of each request whose keys and values are stored before the first measured pass]:N: '

@@ -21,8 +21,8 @@ typedef struct options {
 #define O(field) UM_FIELD(options, field)
 static const um_option rows[] = {
     {"shape", NULL, UM_OPT_STR, O(shape), 0, 0, NULL, NULL, NULL, "NAME,NAME", "Measurement",
-     "shapes to measure: llada-8b, sdar-8b, sdar-1.7b, llada2-mini, dream-7b, llada-moe, diffusiongemma-26b, wedlm-8b, "
-     "nemotron-8b, llada2.2-flash"},
+     "shapes to measure: llada-8b, sdar-8b, sdar-1.7b, sdar-30b, llada2-mini, llada2-flash, dream-7b, llada-moe, "
+     "diffusiongemma-26b, wedlm-8b, nemotron-8b, llada2.2-flash"},
     {"batch", NULL, UM_OPT_STR, O(batch), 0, 0, NULL, "1", NULL, "N,N", "Measurement",
      "numbers of requests that run at once; each number is measured"},
     {"block", NULL, UM_OPT_INT, O(block), 2, BLOCK_MAX, NULL, "auto", "auto=0", "N", "Measurement",

@@ -25,10 +25,30 @@ const um_released um_released_all[] = {
      " \"rope_theta\": 1000000, \"rms_norm_eps\": 1e-06, \"hidden_act\": \"silu\", \"attention_bias\": false,"
      " \"tie_word_embeddings\": false, \"block_size\": 4, \"bos_token_id\": 151643,"
      " \"eos_token_id\": 151643, \"pad_token_id\": 151643, \"mask_token_id\": 151669}"},
+    {"sdar-30b", "JetLM/SDAR-30B-A3B-Chat",
+     "{\"architectures\": [\"SDARMoeForCausalLM\"], \"model_type\": \"sdar_moe\", \"hidden_size\": 2048,"
+     " \"num_hidden_layers\": 48, \"num_attention_heads\": 32, \"num_key_value_heads\": 4, \"head_dim\": 128,"
+     " \"intermediate_size\": 6144, \"moe_intermediate_size\": 768, \"num_experts\": 128,"
+     " \"num_experts_per_tok\": 8, \"norm_topk_prob\": true, \"decoder_sparse_step\": 1, \"mlp_only_layers\": [],"
+     " \"vocab_size\": 151936, \"max_position_embeddings\": 32768, \"rope_theta\": 1000000,"
+     " \"rms_norm_eps\": 1e-06, \"hidden_act\": \"silu\", \"attention_bias\": false,"
+     " \"tie_word_embeddings\": false, \"block_size\": 4, \"mask_token_id\": 151669,"
+     " \"eos_token_id\": 151643, \"pad_token_id\": 151643}"},
     {"llada2-mini", "inclusionAI/LLaDA2.0-mini",
      "{\"architectures\": [\"LLaDA2MoeModelLM\"], \"model_type\": \"llada2_moe\", \"hidden_size\": 2048,"
      " \"num_hidden_layers\": 20, \"num_attention_heads\": 16, \"num_key_value_heads\": 4, \"head_dim\": 128,"
      " \"intermediate_size\": 5120, \"moe_intermediate_size\": 512, \"num_experts\": 256,"
+     " \"num_experts_per_tok\": 8, \"num_shared_experts\": 1, \"n_group\": 8, \"topk_group\": 4,"
+     " \"first_k_dense_replace\": 1, \"score_function\": \"sigmoid\", \"moe_router_enable_expert_bias\": true,"
+     " \"norm_topk_prob\": true, \"routed_scaling_factor\": 2.5, \"rms_norm_eps\": 1e-06,"
+     " \"rope_theta\": 600000, \"partial_rotary_factor\": 0.5, \"rotary_dim\": 64,"
+     " \"max_position_embeddings\": 32768, \"vocab_size\": 157184, \"hidden_act\": \"silu\","
+     " \"use_bias\": false, \"use_qkv_bias\": false, \"use_qk_norm\": true, \"tie_word_embeddings\": false,"
+     " \"pad_token_id\": 156892, \"eos_token_id\": 156892}"},
+    {"llada2-flash", "inclusionAI/LLaDA2.0-flash",
+     "{\"architectures\": [\"LLaDA2MoeModelLM\"], \"model_type\": \"llada2_moe\", \"hidden_size\": 4096,"
+     " \"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"num_key_value_heads\": 4, \"head_dim\": 128,"
+     " \"intermediate_size\": 9216, \"moe_intermediate_size\": 1024, \"num_experts\": 256,"
      " \"num_experts_per_tok\": 8, \"num_shared_experts\": 1, \"n_group\": 8, \"topk_group\": 4,"
      " \"first_k_dense_replace\": 1, \"score_function\": \"sigmoid\", \"moe_router_enable_expert_bias\": true,"
      " \"norm_topk_prob\": true, \"routed_scaling_factor\": 2.5, \"rms_norm_eps\": 1e-06,"

@@ -64,6 +64,13 @@ the_table_has_the_numbers_of_the_report() {
     grep -qE "^\| sdar-1.7b \| [a-z0-9]+ \| 2 \| $ms \|" "$work/out"
     bench/cuda_table.py --unmask "$work/program" --shapes sdar-1.7b --no-torch > "$work/out"
     [ "$(grep -c '^|' "$work/out")" = 4 ] # in both types of weights
+    jq -c '.operations |= . + [{name: "sum_norm", us: 1, share: 0.25}, {name: "sum_ranks", us: 1, share: 0.125}]' \
+        "$work/report" > "$work/report_of_ranks"
+    printf '#!/bin/sh\necho "$*" > "%s"\ncat "%s"\n' "$work/options" "$work/report_of_ranks" > "$work/program"
+    bench/cuda_table.py --unmask "$work/program" --tensor-parallel-size 4 --shapes llada2-flash --quantization none > "$work/out"
+    grep -q -- '--batch 1,16,64 .*--tensor-parallel-size 4 --operations' "$work/options"
+    grep -q '^4 ' "$work/out"
+    grep -q '| 38 % |$' "$work/out"
     rc=0
     bench/cuda_table.py --unmask "$work/program" --shapes no-such-shape --no-torch || rc=$?
     [ "$rc" = 2 ]
@@ -89,13 +96,14 @@ help_says_what_is_timed() {
     not grep -q -- '--model' "$work/out"
 }
 unknown_shapes_are_refused_with_the_list() {
-    refuses 'unknown shape "llama"; the shapes are llada-8b, sdar-8b, sdar-1.7b, llada2-mini, dream-7b, llada-moe' \
-        --shape llama
+    local shapes
+    refuses 'unknown shape "llama"; the shapes are llada-8b, sdar-8b, sdar-1.7b, sdar-30b, llada2-mini' --shape llama
+    shapes=$(sed -n 's/.*the shapes are //p' "$work/err")
     refuses 'unknown shape ""' --shape llada-8b,
     refuses '--shape is missing; the shapes are llada-8b' --batch 1
     # The row of --shape names the same shapes.
     "$UNMASK" bench engine --help | tr -s ' \n' ' ' > "$work/out"
-    grep -q 'llada-8b, sdar-8b, sdar-1.7b, llada2-mini, dream-7b, llada-moe' "$work/out"
+    grep -qF "$shapes" "$work/out"
 }
 numbers_out_of_range_are_refused() {
     refuses '--layers' --shape sdar-1.7b --layers 0
