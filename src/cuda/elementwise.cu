@@ -227,21 +227,30 @@ static __global__ void __launch_bounds__(1024)
     }
 }
 
-/* Stores the codes of a thread's chunk of a row, as um_cu_quantize would make them of bf16, and the row's scale. All
- * threads of the block call it. */
-static __device__ __forceinline__ void store_coded(const float v[CHUNK], bool has_chunk, float *part,
-                                                   unsigned char *code, float *scale) {
-    float rounded[CHUNK], most = 0;
+/* Rounds a thread's chunk of a row as um_cu_quantize would round it in bf16: v becomes what um_cu_store_codes stores.
+ * Returns the row's scale. All threads of the block call it. */
+static __device__ __forceinline__ float code_chunk(float v[CHUNK], bool has_chunk, float *part) {
+    float most = 0;
 #pragma unroll
     for (int j = 0; j < CHUNK; j++) {
-        rounded[j] = __bfloat162float(__float2bfloat16_rn(v[j]));
-        if (has_chunk) most = um_cu_larger(most, fabsf(rounded[j]));
+        v[j] = __bfloat162float(__float2bfloat16_rn(v[j]));
+        if (has_chunk) most = um_cu_larger(most, fabsf(v[j]));
     }
     const float by = um_cu_power_scale(um_cu_block_most(most, part)), inverse = 1 / by;
 #pragma unroll
-    for (int j = 0; j < CHUNK; j++) rounded[j] *= inverse;
-    if (has_chunk) um_cu_store_codes(code, rounded);
-    if (threadIdx.x == 0) *scale = by;
+    for (int j = 0; j < CHUNK; j++) v[j] *= inverse;
+    return by;
+}
+
+/* Returns in v the norm of a row, of which the thread has the chunk x. All threads of the block call it. */
+static __device__ __forceinline__ void norm_chunk(const float x[CHUNK], const float scale[CHUNK], float eps, int32_t H,
+                                                  float v[CHUNK]) {
+    float square = 0;
+#pragma unroll
+    for (int j = 0; j < CHUNK; j++) square += x[j] * x[j];
+    const float r = 1 / sqrtf(block_sum(square) / (float)H + eps);
+#pragma unroll
+    for (int j = 0; j < CHUNK; j++) v[j] = x[j] * r * scale[j];
 }
 
 /* Loads a thread's chunk of a row of x. In a group, the results of all ranks are added to it first. */
@@ -273,18 +282,150 @@ static __global__ void __launch_bounds__(1024)
     if constexpr (GROUP) um_cu_await_parts(more);
     if (has_chunk) load_row<GROUP>(x, more, (size_t)blockIdx.x * H + first, mine);
     for (int32_t t = blockIdx.x; t < n; t += gridDim.x) {
-        float square = 0;
+        const size_t at = (size_t)t * H + first;
         if (has_chunk && t + (int32_t)gridDim.x < n)
             load_row<GROUP>(x, more, (size_t)(t + gridDim.x) * H + first, next);
+        norm_chunk(mine, scale, eps, H, v);
 #pragma unroll
-        for (int j = 0; j < CHUNK; j++) square += mine[j] * mine[j];
-        const float r = 1 / sqrtf(block_sum(square) / (float)H + eps);
-#pragma unroll
-        for (int j = 0; j < CHUNK; j++) v[j] = mine[j] * r * scale[j], mine[j] = next[j];
-        if (has_chunk && y) store<CHUNK>(y + (size_t)t * H + first, v);
-        if (has_chunk && y32) store<CHUNK>(y32 + (size_t)t * H + first, v);
-        if (coded.code) store_coded(v, has_chunk, most, coded.code + (size_t)t * H + first, &coded.scale[t]);
+        for (int j = 0; j < CHUNK; j++) mine[j] = next[j];
+        if (has_chunk && y) store<CHUNK>(y + at, v);
+        if (has_chunk && y32) store<CHUNK>(y32 + at, v);
+        if (!coded.code) continue;
+        const float by = code_chunk(v, has_chunk, most);
+        if (has_chunk) um_cu_store_codes(coded.code + at, v);
+        if (threadIdx.x == 0) coded.scale[t] = by;
     }
+}
+
+/* Exchanges the chunks of a warp, of 32 neighbouring chunks: lane i gets the quarters i and 32 + i of 64, in the order
+ * of the row. Stores of these write whole lines, which other GPUs need. All lanes call it. */
+static __device__ __forceinline__ void to_quarters(const float v[CHUNK], float4 quarter[2]) {
+    const int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const int from = (k * WARP + lane) / 2;
+        float a[CHUNK / 2], b[CHUNK / 2];
+#pragma unroll
+        for (int j = 0; j < CHUNK / 2; j++) {
+            a[j] = __shfl_sync(0xffffffffu, v[j], from);
+            b[j] = __shfl_sync(0xffffffffu, v[CHUNK / 2 + j], from);
+        }
+        quarter[k] = lane % 2 ? make_float4(b[0], b[1], b[2], b[3]) : make_float4(a[0], a[1], a[2], a[3]);
+    }
+}
+
+/* The inverse. */
+static __device__ __forceinline__ void from_quarters(const float4 quarter[2], float v[CHUNK]) {
+    const int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int from = (2 * lane + half) % WARP;
+        float4 q[2];
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            q[k].x = __shfl_sync(0xffffffffu, quarter[k].x, from);
+            q[k].y = __shfl_sync(0xffffffffu, quarter[k].y, from);
+            q[k].z = __shfl_sync(0xffffffffu, quarter[k].z, from);
+            q[k].w = __shfl_sync(0xffffffffu, quarter[k].w, from);
+        }
+        const float4 own = lane < WARP / 2 ? q[0] : q[1];
+        v[4 * half] = own.x, v[4 * half + 1] = own.y, v[4 * half + 2] = own.z, v[4 * half + 3] = own.w;
+    }
+}
+
+/* Returns the first of a thread's two quarters of a row; the other one is WARP further. */
+static __device__ __forceinline__ int32_t first_quarter(void) {
+    return (int32_t)(threadIdx.x / WARP * WARP * 2 + threadIdx.x % WARP);
+}
+
+/* Stores a row of which each thread has a chunk, on another GPU. quarter: what to_quarters made of v. */
+static __device__ __forceinline__ void store_row(um_bf16 *row, int32_t H, const float v[CHUNK], const float4[2]) {
+    const int32_t first = threadIdx.x * CHUNK;
+    if (first < H) store<CHUNK>(row + first, v);
+}
+static __device__ __forceinline__ void store_row(float *row, int32_t H, const float[CHUNK], const float4 quarter[2]) {
+    const int32_t first = first_quarter();
+    float4 *to = (float4 *)row + first;
+    if (first < H / 4) to[0] = quarter[0];
+    if (first + WARP < H / 4) to[WARP] = quarter[1];
+}
+
+/* The same as load_row<true> for a row of which all threads of the block load a chunk. Parts in fp32 are read in
+ * quarters, because a GPU reads the memory of another in units of 32 bytes. */
+static __device__ __forceinline__ void load_own_row(float *x, const um_cu_partials &more, int32_t t, int32_t H,
+                                                    float v[CHUNK]) {
+    enum { AT_ONCE = 4 };
+    const int32_t first = threadIdx.x * CHUNK, q = first_quarter();
+    const size_t row = (size_t)t * H;
+    if (more.type == UM_BF16) {
+        if (first < H) load_row<true>(x, more, row + first, v);
+        return;
+    }
+    float4 sum[2] = {};
+    for (int begin = 0; begin < more.at.n; begin += AT_ONCE) {
+        uint4 raw[AT_ONCE][2];
+#pragma unroll
+        for (int r = 0; r < AT_ONCE; r++)
+#pragma unroll
+            for (int k = 0; k < 2; k++)
+                if (begin + r < more.at.n && q + k * WARP < H / 4)
+                    raw[r][k] =
+                        um_cu_load_peer((const uint4 *)((const float *)more.part[begin + r] + row) + q + k * WARP);
+#pragma unroll
+        for (int r = 0; r < AT_ONCE; r++)
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                if (begin + r >= more.at.n || q + k * WARP >= H / 4) continue;
+                sum[k].x += __uint_as_float(raw[r][k].x), sum[k].y += __uint_as_float(raw[r][k].y);
+                sum[k].z += __uint_as_float(raw[r][k].z), sum[k].w += __uint_as_float(raw[r][k].w);
+            }
+    }
+    float all[CHUNK];
+    from_quarters(sum, all);
+    if (first >= H) return;
+    load<CHUNK>(x + row + first, v);
+#pragma unroll
+    for (int j = 0; j < CHUNK; j++) v[j] += all[j];
+    store<CHUNK>(x + row + first, v);
+}
+
+/* The same with GROUP, but rank r of n computes the rows r, r + n, r + 2 n, ... and writes them to all ranks. A block
+ * computes rows for which the blocks with its number on the other ranks have parts and places, so it meets these. */
+template <typename E>
+static __global__ void __launch_bounds__(1024)
+    norm_divided_kernel(float *x, const um_cu_partials more, const um_cu_copies to, const float *w, float eps,
+                        int32_t n, int32_t H) {
+    __shared__ float most[WARPS_MAX];
+    const int32_t first = threadIdx.x * CHUNK, own = more.at.index, ranks = more.at.n, step = gridDim.x * ranks;
+    const bool has_chunk = first < H;
+    float mine[CHUNK] = {}, next[CHUNK] = {}, scale[CHUNK] = {}, v[CHUNK];
+    float4 quarter[2];
+    int32_t t = blockIdx.x * ranks + own;
+    um_cu_let_next_start();
+    if (has_chunk) load<CHUNK>(w + first, scale);
+    um_cu_wait_for_previous();
+    um_cu_meet(more.at); /* the parts are there */
+    if (t < n) load_own_row(x, more, t, H, mine);
+    for (; t < n; t += step) {
+        const size_t at = (size_t)t * H + first;
+        if (t + step < n) load_own_row(x, more, t + step, H, next);
+        norm_chunk(mine, scale, eps, H, v);
+#pragma unroll
+        for (int j = 0; j < CHUNK; j++) mine[j] = next[j];
+        to_quarters(v, quarter);
+        for (int k = 0; k < ranks; k++) { /* each rank begins with another */
+            const int r = own + k < ranks ? own + k : own + k - ranks;
+            if (to.y[r]) store_row((E *)to.y[r] + (size_t)t * H, H, v, quarter);
+            if (to.y32[r]) store_row(to.y32[r] + (size_t)t * H, H, v, quarter);
+        }
+        if (!to.coded[own].code) continue;
+        const float by = code_chunk(v, has_chunk, most);
+        for (int r = 0; r < ranks; r++) {
+            if (has_chunk) um_cu_store_codes(to.coded[r].code + at, v);
+            if (threadIdx.x == 0) to.coded[r].scale[t] = by;
+        }
+    }
+    um_cu_meet(more.at); /* all rows are there, and nobody reads the parts any more */
 }
 
 /* Returns whether norm_rows_kernel computes the norm, with or without codes. */
@@ -319,6 +460,17 @@ void um_cu_sum_norm(float *x, const um_cu_partials *more, const float *w, const 
     if (type == UM_BF16) norm(x, more, w, bias, eps, n, H, (um_bf16 *)y, y32, codes, s);
     else norm(x, more, w, bias, eps, n, H, (float *)y, y32, none, s);
     if (coded && !suits_rows(bias, H)) um_cu_quantize((const um_bf16 *)y, n, H, coded, s);
+}
+
+bool um_cu_divides(int32_t n, int32_t H) {
+    return suits_rows(NULL, H) && (size_t)n * (size_t)H * sizeof(um_bf16) > UM_CU_PUSH_BYTES;
+}
+
+void um_cu_sum_norm_divided(float *x, const um_cu_partials *more, const float *w, float eps, int32_t n, int32_t H,
+                            um_dtype type, const um_cu_copies *to, cudaStream_t s) {
+    const dim3 grid((unsigned)UM_MIN(UM_CEIL_DIV(n, more->at.n), NORM_BLOCKS_MAX)), block(row_threads(H));
+    if (type == UM_BF16) um_cu_start(norm_divided_kernel<um_bf16>, grid, block, 0, s, x, *more, *to, w, eps, n, H);
+    else um_cu_start(norm_divided_kernel<float>, grid, block, 0, s, x, *more, *to, w, eps, n, H);
 }
 
 void um_cu_norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, um_dtype type,

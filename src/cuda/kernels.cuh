@@ -137,6 +137,19 @@ void um_cu_norm(const float *x, const float *w, const float *bias, float eps, in
  * may be NULL: x does not change. */
 void um_cu_sum_norm(float *x, const um_cu_partials *more, const float *w, const float *bias, float eps, int32_t n,
                     int32_t H, um_dtype type, void *y, float *y32, const um_cu_coded *coded, cudaStream_t s);
+/* Where each rank keeps the same rows, on its device; NULL: the output is not wanted. */
+typedef struct um_cu_copies {
+    void *y[UM_RANKS_MAX];
+    float *y32[UM_RANKS_MAX];
+    um_cu_coded coded[UM_RANKS_MAX];
+} um_cu_copies;
+/* Returns whether the ranks divide n rows of width H among them: rank r of k adds and norms the rows r, r + k, ... and
+ * writes the outputs to all ranks. Its x has its own rows only, so all exchanges of a pass must do the same. */
+bool um_cu_divides(int32_t n, int32_t H);
+/* The same as um_cu_sum_norm without bias, with rows that the ranks divide; um_cu_divides(n, H) is true. `type` is that
+ * of y, and UM_BF16 if codes are wanted. The outputs have the bits of um_cu_sum_norm. */
+void um_cu_sum_norm_divided(float *x, const um_cu_partials *more, const float *w, float eps, int32_t n, int32_t H,
+                            um_dtype type, const um_cu_copies *to, cudaStream_t s);
 /* x[t] = (x[t] + norm(y[t])) * scale for all tokens: root mean square norm with the weight w [H]. y and x fp32 [T, H].
  * scale: device values, of tokens in the first mode and of those of a canvas; NULL: 1. */
 void um_cu_norm_add(const um_cu_batch *b, const float *y, const float *w, float eps, int32_t H,

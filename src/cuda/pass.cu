@@ -120,6 +120,24 @@ static void norm_rows(launch *p, const float *x, const um_vector *w, const um_ve
     p->coded = codes ? y : NULL;
 }
 
+/* Returns whether the ranks divide the rows of the residual stream. Models norm with a bias everywhere or nowhere. */
+static bool divides_rows(const launch *p) {
+    const um_network *n = p->f->net;
+    return !n->final_norm_bias && um_cu_divides(rows_of(p), n->hidden);
+}
+
+/* Returns where all ranks keep the outputs of a norm; `exact` is one of the two buffers that norms write in fp32. */
+static um_cu_copies copies_of(const um_forward *f, const void *y, const float *exact, bool codes) {
+    um_cu_copies to = {};
+    for (int32_t r = 0; r < f->group.at->n; r++) {
+        const um_forward *one = um_cu_rank(f, r);
+        if (y) to.y[r] = one->normed;
+        if (exact) to.y32[r] = exact == f->hidden ? one->hidden : one->exact;
+        if (codes) to.coded[r] = one->coded;
+    }
+    return to;
+}
+
 /* The norm of x. In a group of ranks the results of all ranks are added to x first. */
 static void norm(launch *p, const um_vector *w, const um_vector *bias, void *y, float *exact, bool codes) {
     um_forward *f = p->f;
@@ -127,8 +145,14 @@ static void norm(launch *p, const um_vector *w, const um_vector *bias, void *y, 
         norm_rows(p, f->x, w, bias, y, exact, codes);
         return;
     }
-    um_cu_sum_norm(f->x, &p->more, um_cu_values(w ? w : f->net->ones), um_cu_values(bias), f->net->norm_eps, rows_of(p),
-                   f->net->hidden, f->d->dtype, y, exact, codes ? &f->coded : NULL, p->s);
+    const float *weight = um_cu_values(w ? w : f->net->ones);
+    const float eps = f->net->norm_eps;
+    if (divides_rows(p)) {
+        const um_cu_copies to = copies_of(f, y, exact, codes);
+        um_cu_sum_norm_divided(f->x, &p->more, weight, eps, rows_of(p), f->net->hidden, f->d->dtype, &to, p->s);
+    } else
+        um_cu_sum_norm(f->x, &p->more, weight, um_cu_values(bias), eps, rows_of(p), f->net->hidden, f->d->dtype, y,
+                       exact, codes ? &f->coded : NULL, p->s);
     check(p, "sum_norm");
     p->is_partial = false;
     p->coded = codes ? y : NULL;

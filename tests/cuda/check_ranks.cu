@@ -22,6 +22,7 @@ typedef struct rank_data {
     char *inbox[2];
     float *x, *y32;
     void *y;
+    um_cu_coded coded; /* y in e4m3, of bf16 with a norm */
     cudaGraphExec_t graph;
 } rank_data;
 
@@ -80,6 +81,9 @@ static void start_group(group *g) {
         d->y = check_guarded(c, all * sizeof(float));
         d->y32 = (float *)check_guarded(c, all * sizeof(float));
         d->x = (float *)zeroed(c, all * sizeof(float));
+        if (g->normed && g->type == UM_BF16)
+            d->coded = {(unsigned char *)check_guarded(c, all),
+                        (float *)check_guarded(c, (size_t)g->rows * sizeof(float))};
         must(cudaDeviceSynchronize());
         g->weight[r] = g->w ? (const float *)check_upload(c, g->w, (size_t)g->H * sizeof(float)) : NULL;
     }
@@ -103,12 +107,21 @@ static um_cu_meeting meeting_of(const group *g, int32_t r) {
     return m;
 }
 
+/* Returns whether each rank computes a part of the rows. */
+static bool divides(const group *g) { return g->normed && um_cu_divides(g->rows, g->H); }
+
 static void start_sum(const group *g, int32_t r, int turn) {
     const rank_data *d = &g->rank[r];
     um_cu_partials p = {meeting_of(g, r), {}, g->type, um_cu_pushes((size_t)g->rows * (size_t)g->H, g->type), {}};
     for (int32_t k = 0; k < g->n; k++) p.part[k] = g->rank[k].part[turn], p.inbox[k] = g->rank[k].inbox[turn];
-    if (g->normed)
-        um_cu_sum_norm(d->x, &p, g->weight[r], NULL, 1e-6f, g->rows, g->H, g->type, d->y, d->y32, NULL, d->stream);
+    if (divides(g)) {
+        um_cu_copies to = {};
+        for (int32_t k = 0; k < g->n; k++)
+            to.y[k] = g->rank[k].y, to.y32[k] = g->rank[k].y32, to.coded[k] = g->rank[k].coded;
+        um_cu_sum_norm_divided(d->x, &p, g->weight[r], 1e-6f, g->rows, g->H, g->type, &to, d->stream);
+    } else if (g->normed)
+        um_cu_sum_norm(d->x, &p, g->weight[r], NULL, 1e-6f, g->rows, g->H, g->type, d->y, d->y32,
+                       d->coded.code ? &d->coded : NULL, d->stream);
     else um_cu_sum(&p, (size_t)g->rows * (size_t)g->H, true, d->x, d->stream);
 }
 
@@ -145,6 +158,30 @@ static void synchronize(group *g) {
 
 /* ---- Sums -------------------------------------------------------------------------------------------------------- */
 
+/* Checks the residual stream of a rank: when the rows are divided, those of the rank. */
+static void check_stream_of(group *g, int32_t r, const float *want) {
+    const size_t H = (size_t)g->H, all = (size_t)g->rows * H;
+    const float *x = check_floats_of(g->c, g->rank[r].x, all, UM_F32);
+    const int32_t step = divides(g) ? g->n : 1;
+    for (int32_t t = divides(g) ? r : 0; t < g->rows; t += step)
+        check_same(g->c, "sums", x + (size_t)t * H, want + (size_t)t * H, H * sizeof(float));
+}
+
+/* Checks that the codes are those of um_cu_quantize. */
+static void check_codes(group *g, int32_t r) {
+    check *c = g->c;
+    const rank_data *d = &g->rank[r];
+    const size_t rows = (size_t)g->rows, all = rows * (size_t)g->H;
+    const um_cu_coded want = {(unsigned char *)check_guarded(c, all), (float *)check_guarded(c, rows * sizeof(float))};
+    if (!d->coded.code) return;
+    must(cudaDeviceSynchronize()); /* the memory is ready */
+    um_cu_quantize((const um_bf16 *)d->y, g->rows, g->H, &want, d->stream);
+    must(cudaStreamSynchronize(d->stream));
+    check_same(c, "codes", check_download(c, d->coded.code, all), check_download(c, want.code, all), all);
+    check_same(c, "scales", check_floats_of(c, d->coded.scale, rows, UM_F32),
+               check_floats_of(c, want.scale, rows, UM_F32), rows * sizeof(float));
+}
+
 static void check_sums(group *g, const float *want) {
     const size_t all = (size_t)g->rows * (size_t)g->H;
     um_norm norm = {};
@@ -154,11 +191,12 @@ static void check_sums(group *g, const float *want) {
     if (g->normed) um_ref_norm(check_ref(g->c, UM_F32), want, &norm, g->rows, g->H, normed);
     for (int32_t r = 0; r < g->n; r++) {
         must(cudaSetDevice(g->rank[r].device));
-        check_same(g->c, "sums", check_floats_of(g->c, g->rank[r].x, all, UM_F32), want, all * sizeof(float));
+        check_stream_of(g, r, want);
         if (!g->normed) continue;
         check_close(g->c, "y32", check_floats_of(g->c, g->rank[r].y32, all, UM_F32), normed, all, 1e-5);
         check_close(g->c, "y", check_floats_of(g->c, g->rank[r].y, all, g->type), normed, all,
                     g->type == UM_BF16 ? 3e-3 : 1e-5);
+        check_codes(g, r);
     }
 }
 
@@ -267,10 +305,16 @@ static const check_case cases[] = {
     {"ranks: sum of up to 2 and norm, fp32, 32 x 2048", run_sum, {2, 32, 2048, 1}, UM_F32},
     {"ranks: sum of up to 2 and norm, bf16, 32 x 4096", run_sum, {2, 32, 4096, 1}, UM_BF16},
     {"ranks: sum of up to 2 and norm, bf16, 128 x 4096", run_sum, {2, 128, 4096, 1}, UM_BF16},
+    {"ranks: sum of up to 2 and norm, bf16, 256 x 4096", run_sum, {2, 256, 4096, 1}, UM_BF16},
     {"ranks: sum of up to 2 and norm, bf16, 512 x 4096", run_sum, {2, 512, 4096, 1}, UM_BF16},
     {"ranks: sum of up to 2 and norm, bf16, 2048 x 4096", run_sum, {2, 2048, 4096, 1}, UM_BF16},
     {"ranks: sum of up to 4 and norm, bf16, 32 x 4096", run_sum, {4, 32, 4096, 1}, UM_BF16},
+    {"ranks: sum of up to 4 and norm, bf16, 128 x 4096", run_sum, {4, 128, 4096, 1}, UM_BF16},
+    {"ranks: sum of up to 4 and norm, bf16, 160 x 4096", run_sum, {4, 160, 4096, 1}, UM_BF16},
     {"ranks: sum of up to 4 and norm, bf16, 512 x 4096", run_sum, {4, 512, 4096, 1}, UM_BF16},
+    {"ranks: sum of up to 4 and norm, bf16, 2048 x 4096", run_sum, {4, 2048, 4096, 1}, UM_BF16},
+    {"ranks: sum of up to 3 and norm, bf16, 1601 x 2048", run_sum, {3, 1601, 2048, 1}, UM_BF16},
+    {"ranks: sum of up to 3 and norm, fp32, 331 x 2048", run_sum, {3, 331, 2048, 1}, UM_F32},
     {"ranks: gather of up to 2, 3 x 10", run_gather, {2, 3, 10}, UM_F32},
     {"ranks: gather of up to 4, 33 x 5003", run_gather, {4, 33, 5003}, UM_F32},
 };
