@@ -3,13 +3,15 @@
  * weights, product.
  *
  * The weights are relative to the largest logit so far, so a blend is scaled when a tile has a larger one. The sum of a
- * row has the order of the ids, and its bits don't depend on the other rows.
+ * row has the order of the ids, and its bits don't depend on the other rows. In a group of ranks each rank makes the
+ * sum over its ids, and then all ranks add these sums in the order of the ranks.
  *
  * The product for bf16 uses mma.sync; weights and embeddings stream through a ring in shared memory. Bytes: the
  * embeddings once for each 128 rows, the weights once for each 64 columns. Widths that are not a multiple of 8, and
  * fp32, are computed by plain arithmetic. */
 #include "cuda/blend.cuh"
 #include "cuda/mma.cuh"
+#include "cuda/ranks.cuh"
 
 /* ---- Weights ----------------------------------------------------------------------------------------------------- */
 
@@ -31,7 +33,7 @@ static __device__ float largest_of(const um_cu_partial *p, int32_t n) {
 /* Replaces the logits of a subtile by weights of type E. They begin where the logits began. Grid: subtiles, rows. */
 template <typename E>
 static __global__ void __launch_bounds__(WEIGH_THREADS)
-    weigh_subtile(const um_cu_batch b, const um_cu_blend a, float scale, float cap, int32_t vocab) {
+    weigh_subtile(const um_cu_batch b, const um_cu_blend a, float scale, float cap) {
     __shared__ float z[SUBTILE];
     um_cu_let_next_start();
     um_cu_wait_for_previous();
@@ -39,11 +41,11 @@ static __global__ void __launch_bounds__(WEIGH_THREADS)
     if (row >= um_cu_header(b)->n_rows) return;
     const um_message_row r = b.row[row];
     if (!r.blend) return;
-    const um_cu_partial *p = a.partial + (size_t)row * a.n_subtiles;
-    const int32_t before = a.tile / SUBTILE, now = before + (a.n + SUBTILE - 1) / SUBTILE;
+    const um_cu_partial *p = a.partial + (size_t)row * a.n_subtiles + a.first_subtile;
+    const int32_t before = a.subtile - a.first_subtile, now = before + (a.n + SUBTILE - 1) / SUBTILE;
     const float most_before = largest_of(p, before), most = fmaxf(most_before, largest_of(p + before, now - before));
     float *at = a.logits + (size_t)blockIdx.y * UM_CU_VOCAB_TILE + (size_t)blockIdx.x * SUBTILE;
-    load_logits(b, r, at, scale, cap, a.tile + blockIdx.x * SUBTILE, vocab, z);
+    load_logits(b, r, at, scale, cap, a.tile + blockIdx.x * SUBTILE, a.end, z);
     const float rate = rate_of(r.how);
     for (int i = threadIdx.x; i < SUBTILE; i += WEIGH_THREADS)
         ((E *)at)[i] = um_cu_operand<E>(z[i] > -INFINITY ? expf((z[i] - most) * rate) : 0);
@@ -58,7 +60,8 @@ struct blend_product {
     const void *weight;  /* [n_rows, UM_CU_VOCAB_TILE floats] as weigh_subtile leaves them */
     const void *embed;   /* [n, H] rows of the tile */
     const float *factor; /* [rows of the batch] */
-    float *blend;        /* [n_blends, H] */
+    float *blend;        /* [n_blends, H], or with by_row [rows of the batch, H] */
+    bool by_row;
     int32_t first_row, n_rows, n, H;
 };
 
@@ -72,7 +75,7 @@ template <typename E> static __device__ __forceinline__ const E *weight_at(const
 static __device__ __forceinline__ float *blend_of(const um_cu_batch &b, const blend_product &p, int row) {
     const int32_t at = p.first_row + row;
     if (row >= p.n_rows || at >= um_cu_header(b)->n_rows || !b.row[at].blend) return NULL;
-    return p.blend + (size_t)(b.row[at].blend - 1) * p.H;
+    return p.blend + (size_t)(p.by_row ? at : b.row[at].blend - 1) * p.H;
 }
 
 /* Returns an element of a blend on the scale of this tile. The blend before the first tile may contain anything. */
@@ -257,17 +260,97 @@ static __global__ void scale_blends(const um_cu_batch b, const float *total, flo
     for (int32_t i = threadIdx.x; i < H; i += blockDim.x) x[i] *= by;
 }
 
+/* ---- Ranks ------------------------------------------------------------------------------------------------------- */
+
+/* Grid: rows; one warp each. */
+static __global__ void total_rows(const um_cu_batch b, const um_cu_partial *partial, int32_t n, int32_t n_subtiles,
+                                  float *most, float *total) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
+    const int32_t row = blockIdx.x;
+    if (row >= um_cu_header(b)->n_rows || !b.row[row].blend || threadIdx.x) return;
+    const um_cu_partial *p = partial + (size_t)row * n_subtiles;
+    const double rate = rate_of(b.row[row].how);
+    float max = -INFINITY;
+    double sum = 0;
+    for (int32_t i = 0; i < n; i++) max = fmaxf(max, p[i].max);
+    for (int32_t i = 0; i < n; i++)
+        if (p[i].best >= 0) sum += p[i].kept * exp(((double)p[i].max - max) * rate);
+    most[row] = max;
+    total[row] = (float)sum;
+}
+
+struct rank_parts {
+    um_cu_meeting at;
+    um_cu_blend_part of[UM_RANKS_MAX];
+};
+
+/* Computes the factors by [n] of a row's parts. */
+static __device__ void factors_of(const rank_parts &p, int32_t row, float rate, float scale, float by[UM_RANKS_MAX]) {
+    __shared__ float most_of[UM_RANKS_MAX], total_of[UM_RANKS_MAX];
+    const int r = threadIdx.x;
+    __syncthreads(); /* all threads have read those of the row before */
+    if (r < p.at.n) {
+        most_of[r] = um_cu_load_peer(p.of[r].most + row);
+        total_of[r] = um_cu_load_peer(p.of[r].total + row);
+    }
+    __syncthreads();
+    float most = -INFINITY, total = 0;
+    for (int k = 0; k < p.at.n; k++) most = fmaxf(most, most_of[k]);
+    for (int k = 0; k < p.at.n; k++) {
+        by[k] = most_of[k] > -INFINITY ? expf((most_of[k] - most) * rate) : 0;
+        total += total_of[k] * by[k];
+    }
+    const float all = total > 0 ? __fdiv_rn(scale, total) : 0;
+    for (int k = 0; k < p.at.n; k++) by[k] *= all;
+}
+
+/* A CTA adds the parts of some rows. */
+static __global__ void __launch_bounds__(THREADS)
+    sum_parts(const um_cu_batch b, const rank_parts p, float scale, int32_t H, float *blend) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
+    um_cu_meet(p.at);
+    for (int32_t row = blockIdx.x; row < um_cu_header(b)->n_rows; row += gridDim.x) {
+        const um_message_row r = b.row[row];
+        float by[UM_RANKS_MAX];
+        if (!r.blend) continue;
+        factors_of(p, row, rate_of(r.how), scale, by);
+        for (int32_t i = threadIdx.x; i < H; i += THREADS) {
+            float sum = 0;
+            for (int k = 0; k < p.at.n; k++)
+                if (by[k] > 0) sum = fmaf(um_cu_load_peer(p.of[k].blend + (size_t)row * H + i), by[k], sum);
+            blend[(size_t)(r.blend - 1) * H + i] = sum;
+        }
+    }
+}
+
+void um_cu_blend_total(const um_cu_batch *b, const um_cu_partial *partial, int32_t n, int32_t n_subtiles, float *most,
+                       float *total, cudaStream_t s) {
+    um_cu_start(total_rows, dim3((unsigned)b->capacity.n_rows), dim3(WARP_SIZE), 0, s, *b, partial, n, n_subtiles, most,
+                total);
+}
+
+void um_cu_blend_sum(const um_cu_batch *b, const um_cu_head *a, const um_cu_blend_part *part, cudaStream_t s) {
+    enum { BLOCKS_MAX = 264 };
+    rank_parts p = {a->at, {}};
+    memcpy(p.of, part, (size_t)a->at.n * sizeof *part);
+    um_cu_start(sum_parts, dim3((unsigned)UM_MIN(b->capacity.n_rows, (int32_t)BLOCKS_MAX)), dim3(THREADS), 0, s, *b, p,
+                a->embed_scale, a->embed->in, a->blend);
+}
+
 /* ---- Launch ------------------------------------------------------------------------------------------------------ */
 
 template <typename E> static void add_tile(const um_cu_batch *b, const um_cu_blend *a, cudaStream_t s) {
     const um_cu_matrix *embed = a->head->embed;
     const int32_t H = embed->in;
     const E *rows = (const E *)embed->data + (size_t)a->tile * (size_t)H;
-    const blend_product p = {a->logits, rows, a->factor, a->head->blend, a->first_row, a->n_rows, a->n, H};
+    const bool by_row = a->head->at.n > 1;
+    float *blend = by_row ? a->head->blend_part[a->head->at.index] : a->head->blend;
+    const blend_product p = {a->logits, rows, a->factor, blend, by_row, a->first_row, a->n_rows, a->n, H};
     const dim3 subtiles((unsigned)UM_CEIL_DIV(a->n, SUBTILE), (unsigned)a->n_rows);
     const unsigned columns = (unsigned)UM_CEIL_DIV(H, COLUMNS);
-    um_cu_start(weigh_subtile<E>, subtiles, dim3(WEIGH_THREADS), 0, s, *b, *a, a->head->scale, a->head->cap,
-                a->head->vocab);
+    um_cu_start(weigh_subtile<E>, subtiles, dim3(WEIGH_THREADS), 0, s, *b, *a, a->head->scale, a->head->cap);
     if (sizeof(E) == sizeof(um_bf16) && H % 8 == 0) {
         cudaFuncSetAttribute(multiply_bf16, cudaFuncAttributeMaxDynamicSharedMemorySize, RING_BYTES);
         um_cu_start(multiply_bf16, dim3(columns, (unsigned)UM_CEIL_DIV(a->n_rows, ROWS)), dim3(THREADS), RING_BYTES, s,

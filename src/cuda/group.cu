@@ -39,22 +39,12 @@ static um_status connect(const um_device *d, const um_device *other, um_err *err
     return s ? s : let_read(other, d, err);
 }
 
-/* Checks what the kernels of a group can't compute. */
-static um_status check_network(const um_forward *f, um_err *err) {
-    if (f->c.n_blends || f->net->conditioning.n_ff)
-        return um_fail_param(err, UM_EUNSUPPORTED, "tensor_parallel_size",
-                             "GPUs don't divide models that feed blends of embeddings among them; use one GPU, or "
-                             "device cpu");
-    return UM_OK;
-}
-
 um_status um_cu_group_join(um_forward *f, um_err *err) {
     um_cu_group *g = &f->group;
     g->at = f->net->rank;
     if (!g->at) return UM_OK;
-    um_status s = check_network(f, err);
-    if (!s)
-        s = um_cu_check(cudaHostAlloc((void **)&g->stop, sizeof *g->stop, cudaHostAllocPortable), "pinned flag", err);
+    um_status s =
+        um_cu_check(cudaHostAlloc((void **)&g->stop, sizeof *g->stop, cudaHostAllocPortable), "pinned flag", err);
     if (s) return s;
     *g->stop = 0;
     for (int i = 0; i < 2 && !s; i++)

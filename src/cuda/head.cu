@@ -150,7 +150,7 @@ static __global__ void __launch_bounds__(REDUCE_THREADS) reduce_subtile(const um
 static constexpr int MERGE_WARPS = 4;
 
 /* Merges the partial answers of a row, in the order of the ids. A warp computes one row: its lanes look for the largest
- * logits, and lane 0 adds. total [rows] receives the sums of the weights of blends. */
+ * logits, and lane 0 adds. total [rows] receives the sums of the weights of blends; NULL: nobody needs them. */
 static __global__ void merge_rows(const um_cu_batch b, const um_cu_partial *partial, int32_t n_subtiles, float *total,
                                   um_answer *answer) {
     um_cu_let_next_start();
@@ -197,7 +197,7 @@ static __global__ void merge_rows(const um_cu_batch b, const um_cu_partial *part
         t.moment += factor * (p[i].moment + p[i].kept * by * rate);
         t.kept += p[i].kept * factor;
     }
-    total[row] = (float)t.kept;
+    if (total) total[row] = (float)t.kept;
     if (r.whole < 0) answer[row] = answer_of(r, {-INFINITY, 0}, t);
 }
 
@@ -207,7 +207,7 @@ static __global__ void merge_rows(const um_cu_batch b, const um_cu_partial *part
 struct parts {
     float *logits;
     um_cu_partial *partial;
-    float *factor, *total; /* [rows] */
+    float *factor, *total, *most; /* [rows] */
 };
 
 static size_t logits_bytes(int32_t n_rows, int32_t vocab) {
@@ -224,11 +224,11 @@ static size_t partial_bytes(int32_t n_rows, int32_t vocab) {
 static parts parts_of(const um_cu_head *a, void *scratch, int32_t n_rows) {
     char *p = (char *)scratch, *partial = p + logits_bytes(n_rows, a->vocab);
     float *factor = (float *)(partial + partial_bytes(n_rows, a->vocab));
-    return {(float *)p, (um_cu_partial *)partial, factor, factor + n_rows};
+    return {(float *)p, (um_cu_partial *)partial, factor, factor + n_rows, factor + 2 * (size_t)n_rows};
 }
 
 size_t um_cu_head_scratch(int32_t n_rows, int32_t vocab) {
-    return logits_bytes(n_rows, vocab) + partial_bytes(n_rows, vocab) + 2 * (size_t)n_rows * sizeof(float);
+    return logits_bytes(n_rows, vocab) + partial_bytes(n_rows, vocab) + 3 * (size_t)n_rows * sizeof(float);
 }
 
 /* Returns the rows [first, first + n) of the head's matrix. */
@@ -263,6 +263,21 @@ static void gather_partials(const um_cu_head *a, const int32_t *subtile, int32_t
     um_cu_gather_rows(&g, s);
 }
 
+/* Makes the blends from those of all ranks. */
+static void sum_blends(const um_cu_batch *b, const um_cu_head *a, const int32_t *subtile, cudaStream_t s) {
+    const int32_t n_rows = b->capacity.n_rows, own = a->at.index;
+    const parts m = parts_of(a, a->scratch, n_rows);
+    um_cu_blend_part part[UM_RANKS_MAX];
+    um_cu_blend_total(b, m.partial + subtile[own], subtile[own + 1] - subtile[own], subtile[a->at.n], m.most, m.total,
+                      s);
+    for (int32_t r = 0; r < a->at.n; r++) {
+        const parts other = parts_of(a, a->rank_scratch[r], n_rows);
+        part[r] = {a->blend_part[r], other.most, other.total};
+    }
+    um_cu_blend_sum(b, a, part, s);
+    if (a->mark) a->mark(a->mark_arg, "blend");
+}
+
 um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, cudaStream_t s) {
     const int32_t n_rows = b->capacity.n_rows, own = a->at.index, start = a->first[own], end = a->first[own + 1];
     const parts m = parts_of(a, a->scratch, n_rows);
@@ -289,16 +304,29 @@ um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_pro
             const dim3 grid((unsigned)UM_CEIL_DIV(n, SUBTILE), (unsigned)rows);
             um_cu_start(reduce_subtile, grid, dim3(REDUCE_THREADS), 0, s, *b, r);
             if (!a->blend) continue;
-            const um_cu_blend blend = {a, m.logits, m.partial, m.factor, row, rows, first, n, n_subtiles};
+            const um_cu_blend blend = {.head = a,
+                                       .logits = m.logits,
+                                       .partial = m.partial,
+                                       .factor = m.factor,
+                                       .first_row = row,
+                                       .n_rows = rows,
+                                       .tile = first,
+                                       .n = n,
+                                       .end = end,
+                                       .first_subtile = subtile[own],
+                                       .subtile = r.subtile,
+                                       .n_subtiles = n_subtiles};
             if (a->mark) a->mark(a->mark_arg, "head");
             um_cu_blend_add(b, &blend, s);
             if (a->mark) a->mark(a->mark_arg, "blend");
         }
-    if (a->at.n > 1) gather_partials(a, subtile, n_rows, s);
+    const bool in_group = a->at.n > 1;
+    if (in_group) gather_partials(a, subtile, n_rows, s);
+    if (in_group && a->blend) sum_blends(b, a, subtile, s);
     if (own > 0) return UM_OK;
     um_cu_start(merge_rows, dim3((unsigned)UM_CEIL_DIV(n_rows, MERGE_WARPS)), dim3(MERGE_WARPS * WARP_SIZE), 0, s, *b,
-                m.partial, n_subtiles, m.total, a->answer);
-    if (a->blend) um_cu_blend_end(b, a, m.total, s);
+                m.partial, n_subtiles, in_group ? NULL : m.total, a->answer);
+    if (a->blend && !in_group) um_cu_blend_end(b, a, m.total, s);
     return UM_OK;
 }
 

@@ -326,12 +326,13 @@ typedef struct um_cu_head {
     float cap;                 /* > 0: a logit z becomes cap * tanh(z / cap) */
     const um_cu_matrix *embed; /* [V, H] for blends */
     float embed_scale;
-    float *blend;      /* [n_blends, H] fp32 blends of rows (um_row.blend); NULL: no row has one */
-    void *mixed;       /* [n_rows, H] of w->type, or UM_BF16 for UM_F8: scratch */
-    um_cu_coded coded; /* [n_rows, H]: scratch for UM_F8 */
-    void *scratch;     /* um_cu_head_scratch bytes */
+    float *blend;                    /* [n_blends, H] fp32 blends of rows (um_row.blend); NULL: no row has one */
+    float *blend_part[UM_RANKS_MAX]; /* with ranks: [n_rows, H] fp32 on the device of each, scratch that all can read */
+    void *mixed;                     /* [n_rows, H] of w->type, or UM_BF16 for UM_F8: scratch */
+    um_cu_coded coded;               /* [n_rows, H]: scratch for UM_F8 */
+    void *scratch;                   /* um_cu_head_scratch bytes */
     /* The ranks of a group divide the ids: rank r has [first[r], first[r + 1]), and first[at.n] is vocab. Rank 0
-     * answers; it reads the scratch of the others. Without a group at.n is 1. */
+     * answers; it reads the scratch of the others. All ranks make the blends. Without a group at.n is 1. */
     um_cu_meeting at;
     int32_t first[UM_RANKS_MAX + 1];
     void *rank_scratch[UM_RANKS_MAX];
@@ -345,7 +346,7 @@ typedef struct um_cu_head {
 um_status um_cu_head_prepare(const um_cu_matrix *w, int32_t n, int32_t n_rows, um_cu_products *p, um_err *err);
 size_t um_cu_head_scratch(int32_t n_rows, int32_t vocab);
 /* Computes the answers of all rows with `whole` -1: products tile by tile, edits and bitmaps, and a reduction in a
- * fixed order. Then computes the blends of all rows that have one, without a group. Suitable for graphs. */
+ * fixed order. Then computes the blends of all rows that have one. Suitable for graphs. */
 um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, cudaStream_t s);
 /* Computes the answers of the n_whole rows that need all logits, in groups of UM_CU_WHOLE_ROWS. rows: their indices in
  * the batch, in host memory; runs outside of graphs. */

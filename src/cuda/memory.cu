@@ -92,6 +92,7 @@ static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
     const int32_t T = f->c.max_tokens, H = n->hidden, E = n->route.n_experts, R = f->c.max_rows;
     const bool codes = f->d->config.weights == UM_F8;
     const int32_t ranks = n->rank ? n->rank->n : 0;
+    const int32_t partial = f->c.n_blends ? UM_MAX(T, R) : T; /* rows */
     const buffer list[] = {
         {(void **)&f->x, rows_bytes(T, H, UM_F32), "residual stream"},
         {&f->normed, rows_bytes(T, H, operand), "normed activations"},
@@ -115,8 +116,8 @@ static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
         {&f->select_scratch, f->c.n_scratch_pages ? um_cu_select_scratch(w.n_kv_heads, w.n_heads, w.head_dim, T) : 0,
          "selection of keys"},
         {(void **)&f->partial, PARTIAL_BYTES, "pieces of attention"},
-        {&f->group.part[0], ranks ? rows_bytes(T, H, UM_F32) : 0, "partial results"},
-        {&f->group.part[1], ranks ? rows_bytes(T, H, UM_F32) : 0, "partial results"},
+        {&f->group.part[0], ranks ? rows_bytes(partial, H, UM_F32) : 0, "partial results"},
+        {&f->group.part[1], ranks ? rows_bytes(partial, H, UM_F32) : 0, "partial results"},
         {(void **)&f->group.inbox[0], (size_t)ranks * UM_CU_PUSH_BYTES, "inboxes of ranks"},
         {(void **)&f->group.inbox[1], (size_t)ranks * UM_CU_PUSH_BYTES, "inboxes of ranks"},
         {(void **)&f->group.flag, (size_t)ranks * UM_CU_MEET_BLOCKS * sizeof(uint32_t), "flags of ranks"},
@@ -293,7 +294,8 @@ static um_status prepare_products(um_forward *f, um_err *err) {
     }
     const um_conditioning *c = &n->conditioning;
     if (!s && c->n_ff) s = um_cu_products_prepare(f->products, &c->gate_up.w->m, T, operand, false, err);
-    if (!s && c->n_ff) s = um_cu_products_prepare(f->products, &c->down.w->m, T, UM_F32, true, err);
+    if (!s && c->n_ff)
+        s = um_cu_products_prepare(f->products, &c->down.w->m, T, n->rank ? operand : UM_F32, !n->rank, err);
     const um_cut_range own = um_cu_head_ids(n, n->rank ? n->rank->index : 0);
     return s ? s : um_cu_head_prepare(&n->head->m, (int32_t)(own.end - own.start), f->c.max_rows, f->products, err);
 }

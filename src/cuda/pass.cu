@@ -186,6 +186,15 @@ static void end_output(launch *p, const output *o, float *y, bool add) {
     check(p, "sum_ranks");
 }
 
+/* Adds the results of all ranks to x if it lacks them. */
+static void add_partial(launch *p) {
+    um_forward *f = p->f;
+    if (!p->is_partial) return;
+    um_cu_sum(&p->more, (size_t)rows_of(p) * (size_t)f->net->hidden, true, f->x, p->s);
+    check(p, "sum_ranks");
+    p->is_partial = false;
+}
+
 /* x = (x + norm(y)) * scale. The factors of the modes may be NULL. */
 static void norm_add(launch *p, const float *y, const um_vector *w, um_vector *const scale[2], float *x) {
     um_forward *f = p->f;
@@ -363,8 +372,10 @@ static void condition(launch *p) {
     um_cu_blend_norm(&p->b, f->blend, c->norm->data, f->net->norm_eps, f->net->hidden, f->d->dtype, f->normed, p->s);
     check(p, "blend_norm");
     p->coded = NULL; /* f->normed has new contents */
-    output out = {f->x, UM_F32, true};
+    output out = output_of(p, f->x, true, false);
     feed_forward(p, &l, &out);
+    end_output(p, &out, f->x, true);
+    add_partial(p);
     um_cu_canvas_norm(&p->b, f->net->ones->data, f->net->norm_eps, f->net->hidden, f->x, p->s);
     check(p, "canvas_norm");
     p->part = NULL;
@@ -376,11 +387,14 @@ static void mark_head(void *arg, const char *part) {
 }
 
 /* Sets how the ranks of a group divide the head. */
-static void divide_head(const um_forward *f, um_cu_head *head) {
+static void divide_head(const launch *p, um_cu_head *head) {
+    const um_forward *f = p->f;
     const int32_t n = f->group.at ? f->group.at->n : 1;
     for (int32_t r = 0; r < n; r++) {
         head->first[r] = (int32_t)um_cu_head_ids(f->net, r).start;
-        head->rank_scratch[r] = f->group.at ? um_cu_rank(f, r)->head_scratch : f->head_scratch;
+        const um_forward *rank = f->group.at ? um_cu_rank(f, r) : f;
+        head->rank_scratch[r] = rank->head_scratch;
+        head->blend_part[r] = (float *)rank->group.part[p->turn];
     }
     head->first[n] = f->net->vocab;
     if (f->group.at) head->at = um_cu_meeting_of(f);
@@ -406,7 +420,7 @@ static um_cu_head head_of(launch *p) {
                        .mark_arg = p,
                        .answer = f->answer_mapped,
                        .top = f->top_mapped};
-    divide_head(f, &head);
+    divide_head(p, &head);
     return head;
 }
 

@@ -54,7 +54,7 @@ typedef struct um_cu_pass_kind {
  * write `inbox` and `flag`. */
 typedef struct um_cu_group {
     const um_rank *at;
-    void *part[2];  /* [T, H] fp32 or operands: partial results; used in turns */
+    void *part[2];  /* [T, H] fp32 or operands, or blends of rows: partial results; used in turns */
     char *inbox[2]; /* see um_cu_partials */
     uint32_t *flag; /* [ranks][UM_CU_MEET_BLOCKS] and count: see um_cu_meeting */
     uint32_t *count;

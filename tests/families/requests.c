@@ -10,6 +10,7 @@ void family_engine_open(test_engine *t, const family_case *c, const char *device
     config.max_num_batched_tokens = mode == FAMILY_BATCHED ? tokens : 2048;
     config.threads = 2;
     snprintf(config.device, sizeof config.device, "%s", device);
+    if (um_streq(device, test_device("cpu"))) config.tensor_parallel_size = test_ranks();
     snprintf(config.dtype, sizeof config.dtype, "float32");
     snprintf(config.kv_cache_layout, sizeof config.kv_cache_layout, mode == FAMILY_BATCHED ? "distinct" : "unified");
     test_open(t, &config);
