@@ -58,6 +58,7 @@ _unmask_shared() {
         '--threads=[compute threads per engine]:N: '
         '-t+[compute threads per engine]:N: '
         '--tensor-parallel-size=[devices that compute each engine'\''s passes together\: each has a part of the heads, of the feed-forward layers and of the vocabulary]:N: '
+        '--enable-expert-parallel[let each rank of --tensor-parallel-size have an equal number of the experts as a whole, in place of a part of the width of each expert]'
         '--distributed-timeout-seconds=[how long the ranks of --tensor-parallel-size wait for each other before the engine fails]:SECONDS: '
         '--nnodes=[processes, on one or more hosts, that compute the ranks of --tensor-parallel-size, one each (devices cpu and ref)]:N: '
         '--rank=[rank of this process among those of --nnodes]:R: '
@@ -408,6 +409,7 @@ _unmask_specs() {
         '--max-num-batched-tokens=[largest number of tokens in one step]:N: '
         '--enforce-eager[run every pass on a GPU kernel by kernel, without CUDA graphs]'
         '--tensor-parallel-size=[devices that compute each engine'\''s passes together\: each has a part of the heads, of the feed-forward layers and of the vocabulary]:N: '
+        '--enable-expert-parallel[let each rank of --tensor-parallel-size have an equal number of the experts as a whole, in place of a part of the width of each expert]'
         '--distributed-timeout-seconds=[how long the ranks of --tensor-parallel-size wait for each other before the engine fails]:SECONDS: '
         '*:text: '
         ) ;;

@@ -260,6 +260,7 @@ typedef struct um_config {
     int32_t chunked_prefill_size;
     int32_t data_parallel_size;        /* engines of a um_router, 1..64 */
     int32_t tensor_parallel_size;      /* devices that compute one engine's passes together, 1..16 */
+    bool enable_expert_parallel;       /* each of them has some experts as a whole, not a part of each expert */
     float distributed_timeout_seconds; /* how long these devices wait for each other before the engine fails */
     int32_t nnodes;                    /* processes that compute the ranks of tensor_parallel_size, one each; 1: this
                                           process computes all; 0 = as many as the launcher's environment says */

@@ -61,6 +61,7 @@ static const char *const engine_rows[] = {"device",
                                           "max_num_batched_tokens",
                                           "enforce_eager",
                                           "tensor_parallel_size",
+                                          "enable_expert_parallel",
                                           "distributed_timeout_seconds",
                                           NULL};
 

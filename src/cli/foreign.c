@@ -11,6 +11,7 @@
 #define NO_EXECUTOR "--nnodes says whether the ranks of an engine are processes"
 #define NO_GROUP    "the ranks of an engine exchange results over TCP (--master-port)"
 #define NO_EXCHANGE "an engine has all experts, so engines exchange no tokens"
+#define OWN_EXPERTS "--enable-expert-parallel gives whole experts to the ranks of an engine"
 #define NO_GRAPHS   "the CPU runs every pass eagerly; a GPU records graphs unless --enforce-eager is set"
 #define NO_CUDA     "--device cuda:N names the GPU"
 #define ONE_KERNEL  "a device has one implementation of each operation"
@@ -26,8 +27,7 @@
 const um_foreign um_foreign_options[] = {
     /* several devices */
     {"pipeline_parallel_size,pp_size,pp", NUMBER, "1", NULL, ALL_LAYERS},
-    {"expert_parallel_size,ep_size,ep", NUMBER, "1", NULL, NO_EXCHANGE},
-    {"enable_expert_parallel", SWITCH, "false", NULL, NO_EXCHANGE},
+    {"expert_parallel_size,ep_size,ep", NUMBER, "1", NULL, OWN_EXPERTS},
     {"moe_dispatcher_backend,moe_a2a_backend", WORD, "standard|naive|none", NULL, NO_EXCHANGE},
     {"deepep_mode", WORD, NULL, NULL, NO_EXCHANGE},
     {"deepep_num_max_dispatch_tokens_per_rank", NUMBER, NULL, NULL, NO_EXCHANGE},

@@ -181,12 +181,13 @@ static void put_memory(um_printer *s, const um_arch *a) {
 }
 
 /* Prints the memory of one of n ranks. */
-static void put_rank(um_printer *s, const um_arch *a, int32_t n) {
+static void put_rank(um_printer *s, const um_arch *a, int32_t n, bool expert_parallel) {
     static const um_dtype types[] = {UM_F32, UM_BF16, UM_Q8, UM_Q4};
-    const um_arch own = um_arch_of_rank(a, n);
-    const int64_t params = um_arch_rank_params(a, n);
+    const um_arch own = um_arch_of_rank(a, n, expert_parallel);
+    const int64_t params = um_arch_rank_params(a, n, expert_parallel);
     um_printer_group(s, "rank");
     um_printer_int(s, "of", n, NULL);
+    if (expert_parallel) um_printer_int(s, "experts", a->route.n_experts / n, NULL);
     for (size_t i = 0; i < UM_LEN(types); i++) {
         um_printer_group(s, um_dtype_name(types[i]));
         um_printer_bytes(s, "weights", (int64_t)um_weights_bytes(params, types[i]));
@@ -343,7 +344,7 @@ static um_status open_folder(folder *f, const um_config *c, um_err *err) {
     from.tok = f->tok;
     from.tensors = f->weights;
     if (!s) s = um_arch_load(&f->arch, &from, err);
-    if (!s) s = um_arch_check_ranks(&f->arch, c->tensor_parallel_size, err);
+    if (!s) s = um_arch_check_ranks(&f->arch, c->tensor_parallel_size, c->enable_expert_parallel, err);
     if (!s && f->tok) s = um_checkpoint_chat(&f->chat, f->path, f->tok, c->chat_template, f->arch.family->chat, err);
     if (!s && c->lora && !f->weights)
         s = um_fail(err, UM_ENOENT, "%s has no weights to check the adapters against", f->path);
@@ -380,7 +381,7 @@ static void print_folder(const folder *f, const um_config *c, bool json) {
     put_special_ids(&s, f);
     put_sizes(&s, &f->arch);
     put_memory(&s, &f->arch);
-    if (c->tensor_parallel_size > 1) put_rank(&s, &f->arch, c->tensor_parallel_size);
+    if (c->tensor_parallel_size > 1) put_rank(&s, &f->arch, c->tensor_parallel_size, c->enable_expert_parallel);
     put_defaults(&s, &f->arch);
     if (f->tok) put_tokenizer(&s, f);
     if (f->weights) put_weights(&s, f);

@@ -293,6 +293,8 @@ typedef struct um_cu_moe {
     const float *bias;         /* [E] or NULL */
     const float *expert_scale; /* [E] factors of the experts' weights; NULL: 1 */
     um_act act;
+    /* The experts that are computed: all, or those of this rank. The others add nothing, and have no matrices. */
+    int32_t first_own, n_own;
     /* Device arrays of the experts' matrices: E pointers to [2 ff, H] and to [H, ff] of `type`. */
     const void *const *gate_up, *const *down;
     /* For experts in e4m3: E pointers to the scales of the rows. NULL: the matrices are of `type`. */

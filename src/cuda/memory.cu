@@ -233,11 +233,12 @@ static um_status new_adapters(um_forward *f, um_err *err) {
 /* Makes the device's lists of the experts' matrices and of their scales. *scales is NULL unless they are in e4m3. */
 static um_status new_expert_list(const um_network *n, um_weight *const *w, const void ***out, const void ***scales,
                                  um_err *err) {
-    const size_t E = (size_t)n->route.n_experts;
+    const size_t E = (size_t)n->route.n_experts, first = (size_t)um_own_experts(n).start;
     const void **list = UM_NEW_ARRAY(const void *, 2 * E);
-    for (size_t e = 0; e < E; e++) list[e] = w[e]->m.data, list[E + e] = w[e]->m.scale;
+    for (size_t e = 0; e < E; e++)
+        if (w[e]) list[e] = w[e]->m.data, list[E + e] = w[e]->m.scale;
     um_status s = copy_to_device((void **)out, list, 2 * E * sizeof *list, "experts", err);
-    *scales = s || w[0]->m.type != UM_F8 ? NULL : *out + E;
+    *scales = s || w[first]->m.type != UM_F8 ? NULL : *out + E;
     um_free(list);
     return s;
 }

@@ -306,9 +306,11 @@ template <typename E, bool GATED> static __global__ void __launch_bounds__(THREA
 
 /* ---- The operation ----------------------------------------------------------------------------------------------- */
 
-/* Adds the weighted outputs of a token's experts: y[t] = sum over its pairs of weight * out[pair], or y[t] += that. */
-static __global__ void add_kernel(um_cu_batch b, int top_k, int hidden, const float *weight, const float *out, bool add,
-                                  float *y) {
+/* Adds the weighted outputs of a token's experts: y[t] = sum over its pairs of weight * out[pair], or y[t] += that.
+ * With PART, pairs of experts outside [first_own, first_own + n_own) are left out; they have no outputs. */
+template <bool PART>
+static __global__ void add_kernel(um_cu_batch b, int top_k, int hidden, um_cu_routes routes, int first_own, int n_own,
+                                  const float *out, bool add, float *y) {
     um_cu_let_next_start();
     um_cu_wait_for_previous();
     const int t = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -316,7 +318,10 @@ static __global__ void add_kernel(um_cu_batch b, int top_k, int hidden, const fl
     const size_t first = (size_t)t * top_k;
     float sum = add ? y[(size_t)t * hidden + i] : 0;
 #pragma unroll 8
-    for (int k = 0; k < top_k; k++) sum += weight[first + k] * out[(first + k) * hidden + i];
+    for (int k = 0; k < top_k; k++) {
+        if (PART && (uint32_t)(routes.expert[first + k] - first_own) >= (uint32_t)n_own) continue;
+        sum += routes.weight[first + k] * out[(first + k) * hidden + i];
+    }
     y[(size_t)t * hidden + i] = sum;
 }
 
@@ -327,15 +332,15 @@ static unsigned grid_chunks(int32_t n_tokens, const um_expert_route *r, int chun
     return (unsigned)UM_MAX(1, UM_MIN(UM_CEIL_DIV(twice, chunk), UM_CEIL_DIV(n_tokens, chunk)));
 }
 
-template <bool GATED, bool F8> static void start_mma(const product *p, const um_expert_route *r, cudaStream_t s) {
-    const dim3 grid(grid_chunks(p->n_tokens, r, CHUNK), UM_CEIL_DIV(p->n, GATED ? HALF : 2 * HALF), r->n_experts);
+template <bool GATED, bool F8> static void start_mma(const product *p, const um_cu_moe *a, cudaStream_t s) {
+    const dim3 grid(grid_chunks(p->n_tokens, &a->route, CHUNK), UM_CEIL_DIV(p->n, GATED ? HALF : 2 * HALF), a->n_own);
     cudaFuncSetAttribute(mma_kernel<GATED, F8>, cudaFuncAttributeMaxDynamicSharedMemorySize, RING_BYTES);
     um_cu_start(mma_kernel<GATED, F8>, grid, dim3(THREADS), RING_BYTES, s, *p);
 }
 
-template <typename E, bool GATED> static void start_plain(const product *p, const um_expert_route *r, cudaStream_t s) {
-    const dim3 grid(grid_chunks(p->n_tokens, r, PLAIN_CHUNK), UM_CEIL_DIV(p->n, GATED ? PLAIN_ROWS / 2 : PLAIN_ROWS),
-                    r->n_experts);
+template <typename E, bool GATED> static void start_plain(const product *p, const um_cu_moe *a, cudaStream_t s) {
+    const dim3 grid(grid_chunks(p->n_tokens, &a->route, PLAIN_CHUNK),
+                    UM_CEIL_DIV(p->n, GATED ? PLAIN_ROWS / 2 : PLAIN_ROWS), a->n_own);
     plain_kernel<E, GATED><<<grid, THREADS, 0, s>>>(*p);
 }
 
@@ -346,12 +351,12 @@ static bool has_long_lists(const product *p, const um_expert_route *r) {
 }
 
 template <bool GATED> static void start_product(const product *p, const um_cu_moe *a, cudaStream_t s) {
-    if (p->w_scale) start_mma<GATED, true>(p, &a->route, s);
-    else if (a->type == UM_F32) start_plain<float, GATED>(p, &a->route, s);
-    else if (p->in % 8) start_plain<um_bf16, GATED>(p, &a->route, s);
-    else if (has_long_lists(p, &a->route) && um_cu_expert_tiles_suit(p, a->route.n_experts))
-        um_cu_expert_tiles(p, a->route.n_experts, GATED, s);
-    else start_mma<GATED, false>(p, &a->route, s);
+    if (p->w_scale) start_mma<GATED, true>(p, a, s);
+    else if (a->type == UM_F32) start_plain<float, GATED>(p, a, s);
+    else if (p->in % 8) start_plain<um_bf16, GATED>(p, a, s);
+    else if (has_long_lists(p, &a->route) && um_cu_expert_tiles_suit(p, a->n_own))
+        um_cu_expert_tiles(p, a->n_own, GATED, s);
+    else start_mma<GATED, false>(p, a, s);
 }
 
 typedef struct parts {
@@ -392,39 +397,25 @@ size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t
     return divide(route, n_tokens, hidden, n_ff, type, codes, NULL, &p);
 }
 
+/* Returns the pointers of the experts that are computed; NULL stays NULL. */
+template <typename P> static P *own(P *all, const um_cu_moe *a) { return all ? all + a->first_own : NULL; }
+
 void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s) {
     const int32_t T = b->capacity.n_tokens, K = a->route.top_k, H = a->hidden;
+    const bool up_codes = a->gate_up_scale, down_codes = a->down_scale, all = a->n_own == a->route.n_experts;
     parts p;
-    divide(&a->route, T, H, a->n_ff, a->type, a->down_scale != NULL, a->scratch, &p);
-    um_cu_route(b, &a->route, a->logits, a->bias, a->expert_scale, &p.routes, s);
-    const bool up_codes = a->gate_up_scale, down_codes = a->down_scale;
-    const product gate_up = {a->gate_up,
-                             up_codes ? a->coded.code : a->x,
-                             p.gated,
-                             p.routes.count,
-                             p.routes.pair,
-                             T,
-                             K,
-                             H,
-                             a->n_ff,
-                             a->act,
-                             a->gate_up_scale,
-                             a->coded.scale};
-    const product down = {a->down,
-                          down_codes ? p.coded.code : p.gated,
-                          p.out,
-                          p.routes.count,
-                          p.routes.pair,
-                          T,
-                          K,
-                          a->n_ff,
-                          H,
-                          a->act,
-                          a->down_scale,
-                          p.coded.scale};
+    divide(&a->route, T, H, a->n_ff, a->type, down_codes, a->scratch, &p);
+    um_cu_route(b, a, &p.routes, s);
+    const int32_t *count = own(p.routes.count, a), *pair = p.routes.pair + (size_t)a->first_own * (size_t)T;
+    const void *x = up_codes ? a->coded.code : a->x, *gated = down_codes ? p.coded.code : p.gated;
+    const product gate_up =
+                      {own(a->gate_up, a), x, p.gated, count, pair, T, K, H, a->n_ff, a->act, own(a->gate_up_scale, a),
+                       a->coded.scale},
+                  down = {own(a->down, a),       gated,        p.out, count, pair, T, K, a->n_ff, H, a->act,
+                          own(a->down_scale, a), p.coded.scale};
     start_product<true>(&gate_up, a, s);
     if (down_codes) um_cu_quantize((const um_bf16 *)p.gated, T * K, a->n_ff, &p.coded, s);
     start_product<false>(&down, a, s);
-    um_cu_start(add_kernel, dim3(UM_CEIL_DIV(H, 256), T), dim3(256), 0, s, *b, K, H, p.routes.weight, p.out, a->add,
-                a->y);
+    um_cu_start(all ? add_kernel<false> : add_kernel<true>, dim3(UM_CEIL_DIV(H, 256), T), dim3(256), 0, s, *b, K, H,
+                p.routes, a->first_own, a->n_own, p.out, a->add, a->y);
 }

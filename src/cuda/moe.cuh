@@ -5,7 +5,7 @@
 
 #include "cuda/kernels.cuh"
 
-/* A product of all experts: y[pair] = W[expert] x[pair]. */
+/* A product of the experts that are computed, E of them: y[pair] = W[expert] x[pair]. */
 typedef struct um_cu_expert_product {
     const void *const *w; /* [E] pointers to [rows, in]; rows: n, or 2 n with gate and up */
     const void *x;        /* gate_up: [T, in] by token; down: [pairs, in] */

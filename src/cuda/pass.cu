@@ -298,12 +298,15 @@ static void experts(launch *p, int32_t layer, const um_cu_low_rank *router_adapt
     const um_layer *y = &f->net->layer[layer];
     linear(p, &y->router, router_adapters, f->exact, false, UM_F32, f->routed, "router");
     const um_cu_experts *e = &f->experts[layer];
-    if (e->gate_up_scale) input_of(p, &y->expert_gate_up[0]->m, f->normed); /* f->coded */
+    const um_cut_range own = um_own_experts(f->net);
+    if (e->gate_up_scale) input_of(p, &y->expert_gate_up[own.start]->m, f->normed); /* f->coded */
     const um_cu_moe moe = {.route = f->net->route,
                            .logits = f->routed,
                            .bias = um_cu_values(y->router_bias),
                            .expert_scale = um_cu_values(y->expert_scale),
                            .act = um_kind_of(f->net, layer)->act,
+                           .first_own = (int32_t)own.start,
+                           .n_own = (int32_t)(own.end - own.start),
                            .gate_up = e->gate_up,
                            .down = e->down,
                            .gate_up_scale = (const float *const *)e->gate_up_scale,

@@ -197,13 +197,13 @@ static __global__ void route_kernel(um_cu_batch b, um_expert_route r, const floa
 /* ---- Lists ------------------------------------------------------------------------------------------------------- */
 
 /* Lists the pairs of an expert. Each warp reads one of LIST_WARPS equal parts of all pairs, first to count, then to
- * write. One CTA per expert. */
+ * write. One CTA per expert, from first_expert on. */
 static __global__ void __launch_bounds__(LIST_WARPS * 32)
-    list_kernel(um_cu_batch b, int top_k, const int32_t *expert, int32_t *count, int32_t *pair) {
+    list_kernel(um_cu_batch b, int top_k, int first_expert, const int32_t *expert, int32_t *count, int32_t *pair) {
     um_cu_let_next_start();
     um_cu_wait_for_previous();
     __shared__ int found[LIST_WARPS];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, e = blockIdx.x;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, e = first_expert + blockIdx.x;
     const int n = um_cu_header(b)->n_tokens * top_k;
     const int part = UM_CEIL_DIV(UM_CEIL_DIV(n, 32), LIST_WARPS) * 32;
     const int from = UM_MIN(warp * part, n), end = UM_MIN(from + part, n);
@@ -230,14 +230,15 @@ static __global__ void __launch_bounds__(LIST_WARPS * 32)
     }
 }
 
-void um_cu_route(const um_cu_batch *b, const um_expert_route *r, const float *logits, const float *bias,
-                 const float *expert_scale, const um_cu_routes *out, cudaStream_t s) {
+void um_cu_route(const um_cu_batch *b, const um_cu_moe *a, const um_cu_routes *out, cudaStream_t s) {
+    const um_expert_route *r = &a->route;
     const int T = b->capacity.n_tokens, warp_bytes = 3 * (int)sizeof(float) * r->n_experts;
     const int n_warps = UM_MAX(1, UM_MIN(WARPS_MAX, (48 << 10) / warp_bytes));
     const size_t bytes = (size_t)n_warps * warp_bytes;
-    if (r->capacity) um_cu_start(pool_kernel, dim3(T), dim3(n_warps * 32), bytes, s, *b, *r, logits, bias, out->pool);
-    um_cu_start(route_kernel, dim3(UM_CEIL_DIV(T, n_warps)), dim3(n_warps * 32), bytes, s, *b, *r, logits, bias,
-                expert_scale, *out);
-    um_cu_start(list_kernel, dim3(r->n_experts), dim3(LIST_WARPS * 32), 0, s, *b, r->top_k, out->expert, out->count,
-                out->pair);
+    if (r->capacity)
+        um_cu_start(pool_kernel, dim3(T), dim3(n_warps * 32), bytes, s, *b, *r, a->logits, a->bias, out->pool);
+    um_cu_start(route_kernel, dim3(UM_CEIL_DIV(T, n_warps)), dim3(n_warps * 32), bytes, s, *b, *r, a->logits, a->bias,
+                a->expert_scale, *out);
+    um_cu_start(list_kernel, dim3(a->n_own), dim3(LIST_WARPS * 32), 0, s, *b, r->top_k, a->first_own, out->expert,
+                out->count, out->pair);
 }

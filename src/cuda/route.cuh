@@ -9,13 +9,13 @@ typedef struct um_cu_routes {
     int32_t *expert; /* [T, top_k] expert of each pair */
     float *weight;   /* [T, top_k] */
     uint32_t *pool;  /* [T, ceil(E / 32)] bitmap of the experts that a token may use; unused without a capacity */
-    int32_t *count;  /* [E] number of pairs of each expert */
+    int32_t *count;  /* [E] number of pairs of each expert that is computed */
     int32_t *pair;   /* [E, T] pairs of each expert in ascending order */
 } um_cu_routes;
 
-/* Routes the tokens of the batch. expert_scale: [E] factors of the experts' weights; NULL: 1. Padding gets no pairs,
- * and its elements of expert and weight stay undefined. T is capacity.n_tokens. Starts its kernels on s. */
-void um_cu_route(const um_cu_batch *b, const um_expert_route *r, const float *logits, const float *bias,
-                 const float *expert_scale, const um_cu_routes *out, cudaStream_t s);
+/* Routes the tokens of the batch. Uses the route, logits, bias and expert_scale of a, and lists the pairs of the
+ * experts that are computed. Padding gets no pairs, and its elements of expert and weight stay undefined. T is
+ * capacity.n_tokens. Starts its kernels on s. */
+void um_cu_route(const um_cu_batch *b, const um_cu_moe *a, const um_cu_routes *out, cudaStream_t s);
 
 #endif

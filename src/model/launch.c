@@ -133,6 +133,7 @@ static char *write_facts(const um_model *m, const um_store *s) {
     um_buf_printf(&out, "model's checksum: %016llx\n", (unsigned long long)checksum(m, s));
     um_buf_printf(&out, "type of weights and products: %s%s\n", um_model_type_name(m),
                   m->has_own_types ? ", as stored" : "");
+    um_buf_printf(&out, "division of experts: %s\n", m->net.expert_parallel ? "by number" : "by width");
     um_buf_puts(&out, "list of adapters: ");
     for (int32_t i = 0; i < m->n_adapters; i++)
         um_buf_printf(&out, "%s%s (rank %d)",

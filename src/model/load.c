@@ -29,10 +29,14 @@ static um_status load_linear(um_loader *l, um_linear *out, const um_tensor_part 
 }
 
 /* Returns the cut of columns. A unit of `unit` columns stays whole. */
-static um_cut cut_of_columns(int64_t n, int64_t unit) { return (um_cut){UM_CUT_COLUMNS, 1, {{n, unit}}}; }
+static um_cut cut_of_columns(int64_t n, int64_t unit) {
+    return (um_cut){.kind = UM_CUT_COLUMNS, .n_parts = 1, .part = {{n, unit}}};
+}
 
 /* Returns the cut of two equal parts, gate and up. */
-static um_cut cut_of_pair(int64_t n, int64_t unit) { return (um_cut){UM_CUT_ROWS, 2, {{n, unit}, {n, unit}}}; }
+static um_cut cut_of_pair(int64_t n, int64_t unit) {
+    return (um_cut){.kind = UM_CUT_ROWS, .n_parts = 2, .part = {{n, unit}, {n, unit}}};
+}
 
 /* Returns the unit in which a width is divided among the ranks. */
 static int64_t unit_of(const um_loader *l, int64_t width) {
@@ -40,12 +44,12 @@ static int64_t unit_of(const um_loader *l, int64_t width) {
 }
 
 /* The bias of a layer that is cut by columns. */
-static const um_cut added_once = {.kind = UM_CUT_FIRST};
+static const um_cut added_once = {.kind = UM_CUT_OWNED, .owner = 0};
 
 /* Whole heads are divided among ranks: queries, keys and values each. */
 static um_cut cut_of_heads(const um_arch_kind *k) {
     const int64_t d = k->head_dim, q = k->n_heads * d, kv = k->n_kv_heads * d;
-    return (um_cut){UM_CUT_ROWS, 3, {{q, d}, {kv, d}, {kv, d}}};
+    return (um_cut){.kind = UM_CUT_ROWS, .n_parts = 3, .part = {{q, d}, {kv, d}, {kv, d}}};
 }
 
 static um_status load_attention(um_loader *l, um_layer *y, int32_t i, um_err *err) {
@@ -101,6 +105,19 @@ static const char *joined_stack(const um_loader *l, const um_expert_names *layou
     return NULL;
 }
 
+/* How the matrices of an expert are divided. */
+typedef struct expert_cut {
+    um_cut gate_up, down;
+} expert_cut;
+
+static expert_cut cut_of_expert(const um_loader *l, int32_t e, int64_t ff) {
+    const um_network *n = &l->m->net;
+    const int32_t ranks = UM_MAX(l->m->n_ranks, 1), E = l->m->arch.route.n_experts;
+    const um_cut owned = {.kind = UM_CUT_OWNED, .owner = (int32_t)((int64_t)e * ranks / E)};
+    if (n->expert_parallel) return (expert_cut){owned, owned};
+    return (expert_cut){cut_of_pair(ff, unit_of(l, ff)), cut_of_columns(ff, unit_of(l, ff))};
+}
+
 static um_status load_routed(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     const um_arch *a = &l->m->arch;
     const um_expert_names *n = expert_layout(l, i);
@@ -110,7 +127,6 @@ static um_status load_routed(um_loader *l, um_layer *y, int32_t i, um_err *err) 
     const size_t E = (size_t)a->route.n_experts;
     const int32_t n_walked =
         l->list && n->stacked ? 1 : a->route.n_experts; /* a walk that only lists names visits a stack once */
-    const um_cut rows = cut_of_pair(ff, unit_of(l, ff)), columns = cut_of_columns(ff, unit_of(l, ff));
     um_status s = UM_OK;
     if (l->only_adapters && !l->check) return UM_OK;
     if (!l->check) {
@@ -119,9 +135,10 @@ static um_status load_routed(um_loader *l, um_layer *y, int32_t i, um_err *err) 
     }
     for (int32_t e = 0; e < n_walked && !s; e++) {
         um_weight **gate_up = l->check ? NULL : &y->expert_gate_up[e], **out = l->check ? NULL : &y->expert_down[e];
+        const expert_cut cut = cut_of_expert(l, e, ff);
         s = um_load_expert(l, gate_up, n->up ? apart : fused, n->up ? 2 : 1, joined_stack(l, n), a->hidden, i, e,
-                           n->stacked, &rows, err);
-        if (!s) s = um_load_expert(l, out, &down, 1, NULL, ff, i, e, n->stacked, &columns, err);
+                           n->stacked, &cut.gate_up, err);
+        if (!s) s = um_load_expert(l, out, &down, 1, NULL, ff, i, e, n->stacked, &cut.down, err);
     }
     return s;
 }
@@ -181,7 +198,7 @@ static um_status load_ends(um_loader *l, um_err *err) {
     if (!s) s = load_norm(l, &m->net.final_norm, &m->net.final_norm_bias, n->final_norm, 0, err);
     if (s) return s;
     const um_tensor *stored = um_loader_find(l, n->head, 0, ".weight");
-    const um_cut rows = {UM_CUT_ROWS, 1, {{m->arch.vocab, UM_HEAD_UNIT}}};
+    const um_cut rows = {.kind = UM_CUT_ROWS, .n_parts = 1, .part = {{m->arch.vocab, UM_HEAD_UNIT}}};
     if (!m->arch.tied) {
         s = l->check ? um_check_tensor_part(l, &head, m->arch.hidden, 0, 0, UM_MODULE_HEAD, err) : UM_OK;
         return s ? s : um_load_matrix(l, &m->net.head, &head, 1, m->arch.hidden, 0, UM_USE_PRODUCT, &rows, err);

@@ -44,7 +44,7 @@ static const char *advice(const um_model *m) {
 /* Returns the share of the model's weights that this process has. */
 static double own_share(const um_model *m) {
     if (m->place.n <= 1) return 1;
-    return (double)um_arch_rank_params(&m->arch, m->place.n) / (double)um_arch_params(&m->arch);
+    return (double)um_arch_rank_params(&m->arch, m->place.n, m->net.expert_parallel) / (double)um_arch_params(&m->arch);
 }
 
 /* The host backend keeps a weight either in its stored type or in the type of its products, so the smaller one is

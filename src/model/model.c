@@ -81,7 +81,8 @@ static um_status choose_devices(um_model *m, const um_config *c, um_err *err) {
     m->devices = list;
     m->backend = m->devices.backend;
     m->n_ranks = list.n_ranks;
-    s = um_arch_check_ranks(&m->arch, m->n_ranks, err);
+    m->net.expert_parallel = c->enable_expert_parallel;
+    s = um_arch_check_ranks(&m->arch, m->n_ranks, c->enable_expert_parallel, err);
     if (s) return s;
     if (m->n_ranks > 1) {
         um_ranks_backend_new(&m->group, m->backend, m->n_ranks, (double)c->distributed_timeout_seconds);

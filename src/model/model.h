@@ -414,15 +414,16 @@ um_status um_model_launch(um_model *m, const um_config *c, const um_store *s, um
 um_status um_model_follow(um_model *m, um_err *err);
 
 /* ---- Groups of ranks (ranks.c) ---- */
-/* Checks that n ranks divide the heads, the widths and the vocabulary. UM_EUNSUPPORTED; the message has the numbers
- * that do. */
-um_status um_arch_check_ranks(const um_arch *a, int32_t n, um_err *err);
+/* Checks that n ranks divide the heads, the widths and the vocabulary. With expert_parallel they divide the number of
+ * experts in place of an expert's width. UM_EUNSUPPORTED; the message has the numbers that do. */
+um_status um_arch_check_ranks(const um_arch *a, int32_t n, bool expert_parallel, um_err *err);
 /* Returns the architecture with the KV heads that n ranks store together. */
 um_arch um_arch_with_ranks(const um_arch *a, int32_t n);
-/* Returns the architecture with the heads and widths of one of n ranks, which divide it. */
-um_arch um_arch_of_rank(const um_arch *a, int32_t n);
+/* Returns the architecture with the heads and widths of one of n ranks, which divide it. With expert_parallel the
+ * experts keep their width; their number is always that of all ranks. */
+um_arch um_arch_of_rank(const um_arch *a, int32_t n, bool expert_parallel);
 /* Returns the number of weights that one of n ranks uses. */
-int64_t um_arch_rank_params(const um_arch *a, int32_t n);
+int64_t um_arch_rank_params(const um_arch *a, int32_t n, bool expert_parallel);
 /* Returns the number of weights that the ranks of m's device have beside those of the model. */
 int64_t um_model_extra_params(const um_model *m);
 

@@ -221,7 +221,12 @@ static um_status take(um_loader *l, um_weight **out, const um_tensor *t, int n, 
     return s;
 }
 
-/* Passes on the matrices t [n] after merging the adapter. */
+/* Returns whether a rank in another process has a matrix alone. */
+static bool is_elsewhere(const um_loader *l, const um_cut *cut) {
+    return cut && cut->kind == UM_CUT_OWNED && l->m->place.n > 1 && cut->owner != l->m->place.rank;
+}
+
+/* Passes on the matrices t [n] after merging the adapter. Those of other processes are not read. */
 static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, um_use use, const um_cut *cut,
                       um_err *err) {
     um_dtype type = use == UM_USE_EXACT || l->list ? UM_F32 : product_type(l, t, n);
@@ -230,6 +235,7 @@ static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, 
     const um_lora_pair *pair[PARTS_MAX] = {0};
     um_status s = UM_OK;
     if (l->check) return l->sink ? take(l, out, t, n, type, cut, err) : UM_OK;
+    if (!l->sink && is_elsewhere(l, cut)) return um_loader_advance(l, t, n, err);
     for (int i = 0; i < n && !s; i++) {
         check_finite(l, &t[i]);
         part[i] = t[i];

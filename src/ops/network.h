@@ -58,7 +58,7 @@ typedef struct um_layer {
     um_linear qkv, o;
     um_linear gate_up, down;                       /* used by a dense layer */
     um_linear router, shared_gate_up, shared_down; /* used by a mixture of experts */
-    um_weight **expert_gate_up, **expert_down;     /* [E] */
+    um_weight **expert_gate_up, **expert_down;     /* [E]; NULL: another rank has the expert (um_own_experts) */
     um_vector *attn_norm, *ffn_norm, *q_norm, *k_norm;
     um_vector *attn_norm_bias, *ffn_norm_bias;
     um_vector *attn_post_norm, *ffn_post_norm;                   /* with post_norms */
@@ -103,13 +103,21 @@ typedef struct um_network {
     /* The place of this device in a group that computes the model together: heads, KV heads, widths of feed-forward
      * layers and rows of the head are those of this rank. NULL: the device computes the model alone. */
     const um_rank *rank;
-    int32_t cut_grid;  /* see um_cut_unit; 0 and 1: no neighbours have a common scale */
-    int32_t head_rows; /* rows of the head of all ranks, which are divided in units of UM_HEAD_UNIT */
+    int32_t cut_grid;     /* see um_cut_unit; 0 and 1: no neighbours have a common scale */
+    int32_t head_rows;    /* rows of the head of all ranks, which are divided in units of UM_HEAD_UNIT */
+    bool expert_parallel; /* each rank of a group has some of the experts as a whole, not a part of each */
 } um_network;
 
 /* Returns the kind of a layer. */
 static inline const um_layer_kind *um_kind_of(const um_network *n, int32_t layer) {
     return &n->kind[n->layer[layer].kind];
+}
+
+/* Returns the experts that this device has. The matrices of the others are NULL. */
+static inline um_cut_range um_own_experts(const um_network *n) {
+    const um_cut_part all = {n->route.n_experts, 1};
+    const bool divided = n->rank && n->expert_parallel;
+    return um_cut_range_of(all, divided ? n->rank->index : 0, divided ? n->rank->n : 1);
 }
 
 #ifdef __cplusplus

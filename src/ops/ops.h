@@ -149,7 +149,8 @@ typedef struct um_expert_route {
 } um_expert_route;
 
 /* Arguments of moe: y[t] += sum over the chosen experts e of weight_e * down_e (act(gate_e x[t]) * up_e x[t]).
- * Contributions are added in ascending order of the experts. Of equal scores the lower expert wins. */
+ * Contributions are added in ascending order of the experts. Of equal scores the lower expert wins. Experts without
+ * matrices add nothing: another rank of a group has them. */
 typedef struct um_moe {
     const um_expert_route *route;
     const float *logits;       /* [T, E] logits of the router */
@@ -158,7 +159,7 @@ typedef struct um_moe {
     um_act act;
     const int32_t *block;            /* [T] routing block of each token; tokens of a block are adjacent. NULL when
                                         route->capacity is 0 */
-    const um_weight *const *gate_up; /* [E] of [2 * n_ff, H]: gate rows, then up rows */
+    const um_weight *const *gate_up; /* [E] of [2 * n_ff, H]: gate rows, then up rows; NULL: another rank has it */
     const um_weight *const *down;    /* [E] of [H, n_ff] */
     const float *x;                  /* [T, H] */
     int32_t n_tokens, hidden, n_ff;

@@ -1,6 +1,7 @@
 /* ranks: a group of devices that computes one model together (tensor parallelism). Each device is a rank. It has a
- * part of the heads, of the width of every feed-forward layer and expert, and of the vocabulary. All ranks run the same
- * pass over the same batch, each on its own thread.
+ * part of the heads, of the width of every feed-forward layer and expert, and of the vocabulary. With expert
+ * parallelism it has some of the experts instead, as a whole. All ranks run the same pass over the same batch, each on
+ * its own thread.
  *
  * A um_cut says how a matrix or a vector is divided. The loader passes it with the weight (um_backend.weight_cut).
  *
@@ -29,7 +30,7 @@ typedef enum {
     UM_CUT_NONE,    /* every rank has all of it */
     UM_CUT_ROWS,    /* a rank has some of the rows of every part */
     UM_CUT_COLUMNS, /* a rank has some of the columns, and its products are added to those of the others */
-    UM_CUT_FIRST    /* only rank 0 has it, because it is added once */
+    UM_CUT_OWNED    /* only the rank `owner` has it */
 } um_cut_kind;
 
 enum { UM_CUT_PARTS_MAX = 3, UM_CUT_SLICES_MAX = 9 };
@@ -44,6 +45,7 @@ typedef struct um_cut {
     um_cut_kind kind;
     int32_t n_parts;
     um_cut_part part[UM_CUT_PARTS_MAX]; /* [n_parts] together they are all rows or columns */
+    int32_t owner;                      /* of UM_CUT_OWNED */
 } um_cut;
 
 /* The rows or columns [start, end) of a rank. */

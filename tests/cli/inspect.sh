@@ -177,6 +177,16 @@ the_memory_of_a_rank_is_printed() {
     jq -e '.rank.float32.kv_per_token * 2 == .memory.float32.kv_per_token' "$work/two" > /dev/null
     jq -e '.rank.bfloat16.weights * 2 > .memory.bfloat16.weights' "$work/two" > /dev/null
     jq -e '.rank.bfloat16.weights < .memory.bfloat16.weights' "$work/two" > /dev/null
+    # Whole experts take as much memory as parts of all.
+    local moe=build/data/golden/models/llada2
+    "$UNMASK" inspect $moe --tensor-parallel-size 2 --json > "$work/width"
+    "$UNMASK" inspect $moe --tensor-parallel-size 2 --enable-expert-parallel --json > "$work/whole"
+    jq -e '.rank.experts == null' "$work/width" > /dev/null
+    jq -e '.rank.experts == 8' "$work/whole" > /dev/null
+    [ "$(jq .rank.bfloat16 "$work/width")" = "$(jq .rank.bfloat16 "$work/whole")" ]
+    try inspect models/tiny-block --tensor-parallel-size 2 --enable-expert-parallel
+    [ "$rc" = 3 ]
+    grep -q 'enable_expert_parallel: models of the family .* have no experts to divide among ranks' "$work/err"
     try inspect models/tiny-block --tensor-parallel-size 3
     [ "$rc" != 0 ]
     grep -q 'numbers that work for this model: 1, 2, 6' "$work/err"

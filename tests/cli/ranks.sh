@@ -24,13 +24,18 @@ new_group() {
     rm -f "$work/answers.jsonl" "$work/rank0"
 }
 
-# refused_by_0 WORDS OPTION...: a second rank with these options is refused, and so rank 0 ends, too. Both say why.
+# refused_by_0 WORDS OPTION... [-- OPTION...]: a second rank with these options is refused by rank 0, which has those
+# behind --. So rank 0 ends, too. Both say why.
 refused_by_0() {
-    local words=$1 rc=0
+    local words=$1 rc=0 of_1=()
     shift
+    while [ "${1:---}" != -- ]; do
+        of_1+=("$1")
+        shift
+    done
     new_group
-    follow 1 "$@"
-    rank_0 || rc=$?
+    follow 1 "${of_1[@]}"
+    rank_0 "${@:2}" || rc=$?
     cat "$work/rank0"
     [ "$rc" = 2 ]
     grep -q "$words" "$work/rank0"
@@ -39,6 +44,26 @@ refused_by_0() {
     cat "$work/rank1"
     [ "$rc" = 2 ]
     grep -q "rank 0 refuses this rank: .*$words" "$work/rank1"
+}
+
+# own_experts RANK: an expert of this rank has a value that is infinite. Only this rank reads the expert.
+own_experts() {
+    local file=$work/experts/model.safetensors expert=$((15 * $1)) header at rc=0
+    rm -rf "$work/experts"
+    cp -r build/data/golden/models/llada2 "$work/experts"
+    header=$(od -An -tu8 -N8 "$file")
+    read -r at < <(head -c $((8 + header)) "$file" |
+        grep -aoE "\"model.layers.1.mlp.experts.$expert.down_proj.weight\":\{[^}]*" |
+        sed 's/.*"data_offsets":\[\([0-9]*\),.*/\1/')
+    printf '\x80\x7f\x80\x7f' | dd of="$file" bs=1 seek=$((8 + header + at)) conv=notrunc status=none
+    new_group
+    follow 1 --model "$work/experts" --enable-expert-parallel --check-weights error
+    rank_0 --model "$work/experts" --enable-expert-parallel --check-weights error || rc=$?
+    [ "$rc" != 0 ]
+    wait "${follower[1]}" || true
+    cat "$work/rank0" "$work/rank1"
+    grep -q 'NaN or infinite, the first is model.layers.1.mlp.experts' "$work/rank$1"
+    not grep -q 'NaN or infinite, the first is model.layers.1.mlp.experts' "$work/rank$((1 - $1))"
 }
 
 claims_begin
@@ -116,6 +141,17 @@ with open(sys.argv[1], "r+b") as f:
 end
     refused_by_0 'the model.s checksum of rank 1 is' --model "$work/other"
     refused_by_0 'the device of rank 1 is ref (.*), but that of rank 0 is cpu' --device ref
+}
+
+whole_experts_are_for_all_ranks() {
+    local golden=build/data/golden/models
+    refused_by_0 'the division of experts of rank 1 is by width, but that of rank 0 is by number' \
+        --model "$golden/llada2" -- --model "$golden/llada2" --enable-expert-parallel
+}
+
+a_rank_reads_only_its_experts() {
+    own_experts 0
+    own_experts 1
 }
 
 groups_of_other_sizes_are_refused() {

@@ -107,6 +107,7 @@ static moe_data new_data(check *c, const check_case *k) {
     d.a.type = k->type == UM_F8 ? UM_BF16 : k->type;
     d.a.hidden = d.hidden;
     d.a.n_ff = d.ff;
+    d.a.n_own = d.r.n_experts;
     return d;
 }
 
@@ -269,6 +270,31 @@ static float *reference_of(check *c, const moe_data *d) {
     return y;
 }
 
+/* Runs the operation as two ranks do, one after the other. Each has half of the experts and knows no matrices of the
+ * others. The second one adds to the sums of the first. */
+static float *run_halves(check *c, const moe_data *d) {
+    const int32_t E = d->r.n_experts, half = E / 2;
+    const um_cu_batch b = part_of(c, d, 0, d->n, d->capacity);
+    um_cu_moe a = prepare(c, d, 0, d->capacity);
+    const void **gate_up = (const void **)check_download(c, a.gate_up, (size_t)E * sizeof(void *)),
+               **down = (const void **)check_download(c, a.down, (size_t)E * sizeof(void *));
+    for (int r = 0; r < 2; r++) {
+        const void **own_gate_up = (const void **)check_host(c, (size_t)E * sizeof(void *)),
+                   **own_down = (const void **)check_host(c, (size_t)E * sizeof(void *));
+        a.first_own = r ? half : 0;
+        a.n_own = r ? E - half : half;
+        for (int32_t e = a.first_own; e < a.first_own + a.n_own; e++)
+            own_gate_up[e] = gate_up[e], own_down[e] = down[e];
+        a.gate_up = (const void *const *)check_upload(c, own_gate_up, (size_t)E * sizeof(void *));
+        a.down = (const void *const *)check_upload(c, own_down, (size_t)E * sizeof(void *));
+        a.scratch =
+            check_device(c, um_cu_moe_scratch(&d->r, d->capacity, d->hidden, d->ff, a.type, a.down_scale != NULL));
+        um_cu_moe_add(&b, &a, check_stream(c));
+        a.add = true;
+    }
+    return (float *)check_download(c, a.y, (size_t)d->n * (size_t)d->hidden * sizeof(float));
+}
+
 /* ---- Cases ------------------------------------------------------------------------------------------------------- */
 
 /* Runs tokens alone, or with their routing block, and compares their bits with those of the batch. */
@@ -293,6 +319,8 @@ static void check_parity(check *c, const check_case *k) {
     const float *again = run_part(c, &d, 0, d.n, d.capacity);
     check_same(c, "second run", again, got, (size_t)d.n * (size_t)d.hidden * sizeof(float));
     check_alone(c, &d, got);
+    if (d.r.n_experts < 2) return;
+    check_same(c, "halves of the experts", run_halves(c, &d), got, (size_t)d.n * (size_t)d.hidden * sizeof(float));
 }
 
 /* Fills bf16 weights with magnitudes between 1/32 and 1/8. Their bytes are numbers of e4m3 below 2. */

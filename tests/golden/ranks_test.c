@@ -25,6 +25,7 @@ enum { PAGE = 32, N_PAGES = 8, SAVED = 4, BLENDS = 8, ROWS = 40, LONG = 20, SHOR
 typedef struct settings {
     const char *folder, *device, *dtype, *quantization, *lora;
     int32_t ranks;
+    bool whole_experts;
 } settings;
 
 /* Where models are opened from now on. */
@@ -52,6 +53,7 @@ static um_status try_open(fixture *f, const settings *s, um_err *err) {
     c.threads = 4;
     c.max_num_batched_tokens = 64;
     c.tensor_parallel_size = s->ranks;
+    c.enable_expert_parallel = s->whole_experts;
     if (place.dummy) c.load_format = UM_LOAD_DUMMY;
     if (place.port) {
         c.nnodes = s->ranks;
@@ -222,27 +224,42 @@ static void compare(const settings *s, const answers *want, const answers *got, 
         }
 }
 
-/* Runs the passes in one rank and in `ranks`. Returns false when the model can't be divided. */
-static bool check(settings s, double most) {
-    static answers want, got, again;
+/* Runs the passes in several ranks, if the model can be divided. */
+static void check_division(const settings *s, const answers *want, bool can, double most) {
+    static answers got, again;
     fixture f;
     um_err err = {0};
-    const int32_t ranks = s.ranks;
-    s.ranks = 1;
-    if (try_open(&f, &s, &err)) fail_msg("%s: %s", s.folder, err.msg);
-    const bool can = !um_arch_check_ranks(&f.model->arch, ranks, &err);
-    run_all(&f, &want);
-    close_fixture(&f);
-    s.ranks = ranks;
-    const um_status st = try_open(&f, &s, &err);
+    const um_status st = try_open(&f, s, &err);
     assert_int_equal(st, can ? UM_OK : UM_EUNSUPPORTED);
-    if (!can) return false;
+    if (!can) return;
     run_all(&f, &got);
-    compare(&s, &want, &got, most);
+    compare(s, want, &got, most);
     run_all(&f, &again); /* results don't depend on timing */
     assert_memory_equal(&got, &again, sizeof got);
     close_fixture(&f);
-    return true;
+}
+
+/* Runs the passes in one rank and in `ranks`; models with experts in both ways of dividing these. Returns the number of
+ * ways that the model can be divided. */
+static int check(settings s, double most) {
+    static answers want;
+    fixture f;
+    um_err err = {0};
+    const int32_t ranks = s.ranks;
+    int n = 0;
+    s.ranks = 1;
+    if (try_open(&f, &s, &err)) fail_msg("%s: %s", s.folder, err.msg);
+    const um_arch arch = f.model->arch;
+    run_all(&f, &want);
+    close_fixture(&f);
+    s.ranks = ranks;
+    for (int whole = 0; whole <= (arch.route.n_experts > 0); whole++) {
+        const bool can = !um_arch_check_ranks(&arch, ranks, whole, &err);
+        s.whole_experts = whole;
+        check_division(&s, &want, can, most);
+        n += can;
+    }
+    return n;
 }
 
 /* Starts the processes of the ranks beside rank 0. */
@@ -326,14 +343,15 @@ static const char *const recorded[] = {
 
 static void every_family_in_ranks(void **state) {
     const char *device = test_device("cpu");
-    const size_t n_all = UM_LEN(recorded), wanted[] = {n_all, n_all - 3}; /* LLaDA-MoE has 2 heads here */
+    /* 13 models have experts. LLaDA-MoE has 2 heads here, in three models, and DiffusionGemma has 6 experts. */
+    const int n_all = (int)UM_LEN(recorded), wanted[] = {n_all + 13, n_all + 13 - 2 * 3 - 1};
     (void)state;
     for (int32_t ranks = 2; ranks <= 4 && test_has_room(device, ranks); ranks += 2) {
-        size_t n = 0;
-        for (size_t i = 0; i < n_all; i++) {
+        int n = 0;
+        for (int i = 0; i < n_all; i++) {
             char folder[128];
             snprintf(folder, sizeof folder, "build/data/reference/%s", recorded[i]);
-            n += check((settings){folder, device, "float32", "none", NULL, ranks}, 2e-4);
+            n += check((settings){folder, device, "float32", "none", NULL, ranks, false}, 2e-4);
         }
         assert_int_equal(n, wanted[ranks / 4]);
     }
@@ -345,25 +363,32 @@ static void bf16_in_ranks(void **state) {
     const char *device = test_device("cpu");
     (void)state;
     for (int32_t ranks = 2; ranks <= 4 && test_has_room(device, ranks); ranks += 2) {
-        assert_true(check((settings){"build/data/golden/models/sdar", device, "bfloat16", "none", NULL, ranks}, 0.1));
-        assert_true(check((settings){"build/data/golden/models/dream", device, "bfloat16", "none", NULL, ranks}, 0.1));
+        assert_true(
+            check((settings){"build/data/golden/models/sdar", device, "bfloat16", "none", NULL, ranks, false}, 0.1));
+        assert_true(
+            check((settings){"build/data/golden/models/dream", device, "bfloat16", "none", NULL, ranks, false}, 0.1));
     }
 }
 
 static void check_all_processes(bool shares) {
     static const char *const of_two[] = {"llada_b", "llada_moe", "dream", "llada2_2", "sdar_moe", "diffusion_gemma"},
-                             *const of_four[] = {"llada2", "diffusion_gemma"};
+                             *const of_four[] = {"llada2", "diffusion_gemma"},
+                             *const whole[] = {"llada2_fused", "llada_moe", "sdar_moe", "diffusion_gemma"};
     char folder[128];
     for (size_t i = 0; i < UM_LEN(of_two); i++) {
         snprintf(folder, sizeof folder, "build/data/reference/%s", of_two[i]);
-        check_processes((settings){folder, "cpu", "float32", "none", NULL, 2}, shares);
+        check_processes((settings){folder, "cpu", "float32", "none", NULL, 2, false}, shares);
+    }
+    for (size_t i = 0; i < UM_LEN(whole); i++) {
+        snprintf(folder, sizeof folder, "build/data/reference/%s", whole[i]);
+        check_processes((settings){folder, "cpu", "bfloat16", "none", NULL, 2, true}, shares);
     }
     for (size_t i = 0; i < UM_LEN(of_four); i++) {
         snprintf(folder, sizeof folder, "build/data/reference/%s", of_four[i]);
-        check_processes((settings){folder, "cpu", "bfloat16", "none", NULL, 4}, shares);
+        check_processes((settings){folder, "cpu", "bfloat16", "none", NULL, 4, false}, shares);
     }
-    check_processes((settings){"build/data/golden/models/sdar", "ref", "float32", "none", NULL, 2}, shares);
-    check_processes((settings){"build/data/golden/models/sdar", "cpu", "float32", "q8", NULL, 4}, shares);
+    check_processes((settings){"build/data/golden/models/sdar", "ref", "float32", "none", NULL, 2, false}, shares);
+    check_processes((settings){"build/data/golden/models/sdar", "cpu", "float32", "q8", NULL, 4, false}, shares);
 }
 
 static void processes_have_the_bits_of_threads(void **state) {
@@ -378,8 +403,9 @@ static void processes_without_common_memory_have_them_too(void **state) {
 
 static void the_reference_in_ranks(void **state) {
     (void)state;
-    assert_true(check((settings){"build/data/golden/models/sdar", "ref", "float32", "none", NULL, 2}, 2e-4));
-    assert_true(check((settings){"build/data/reference/diffusion_gemma", "ref", "float32", "none", NULL, 2}, 2e-4));
+    assert_true(check((settings){"build/data/golden/models/sdar", "ref", "float32", "none", NULL, 2, false}, 2e-4));
+    assert_true(
+        check((settings){"build/data/reference/diffusion_gemma", "ref", "float32", "none", NULL, 2, false}, 2e-4));
 }
 
 static void quantised_weights_in_ranks(void **state) {
@@ -387,9 +413,12 @@ static void quantised_weights_in_ranks(void **state) {
     (void)state;
     for (int i = 0; i < 2; i++)
         for (int32_t ranks = 2; ranks <= 4; ranks += 2)
-            assert_true(
-                check((settings){"build/data/golden/models/sdar", "cpu", "float32", type[i], NULL, ranks}, 0.1));
-    assert_true(check((settings){"build/data/golden/models/sdar_moe", "cpu", "float32", "q8", NULL, 2}, 0.1));
+            assert_int_equal(
+                check((settings){"build/data/golden/models/sdar", "cpu", "float32", type[i], NULL, ranks, false}, 0.1),
+                1);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(
+            check((settings){"build/data/golden/models/sdar_moe", "cpu", "float32", type[i], NULL, 2, false}, 0.1), 2);
 }
 
 /* Makes a folder like `model`, but with feed-forward layers of another width. */
@@ -438,14 +467,31 @@ static void widths_that_do_not_divide_evenly_in_ranks(void **state) {
     (void)state;
     place.dummy = true;
     make_folder(folder, "models/tiny-block", "\"intermediate_size\": 576", "\"intermediate_size\": 608");
-    assert_true(check((settings){folder, "cpu", "float32", "none", NULL, 6}, 2e-4));
-    assert_true(check((settings){folder, "cpu", "float32", "q8", NULL, 6}, 0.1));
-    check_processes((settings){folder, "cpu", "bfloat16", "none", NULL, 6}, true);
+    assert_true(check((settings){folder, "cpu", "float32", "none", NULL, 6, false}, 2e-4));
+    assert_true(check((settings){folder, "cpu", "float32", "q8", NULL, 6, false}, 0.1));
+    check_processes((settings){folder, "cpu", "bfloat16", "none", NULL, 6, false}, true);
     remove_folder(folder);
     make_folder(folder, "build/data/golden/models/sdar", "\"intermediate_size\": 256", "\"intermediate_size\": 160");
-    assert_true(check((settings){folder, "cpu", "float32", "none", NULL, 4}, 2e-4));
-    assert_true(check((settings){folder, "cpu", "float32", "q8", NULL, 4}, 0.1));
-    assert_true(check((settings){folder, "ref", "float32", "q4", NULL, 4}, 0.1));
+    assert_true(check((settings){folder, "cpu", "float32", "none", NULL, 4, false}, 2e-4));
+    assert_true(check((settings){folder, "cpu", "float32", "q8", NULL, 4, false}, 0.1));
+    assert_true(check((settings){folder, "ref", "float32", "q4", NULL, 4, false}, 0.1));
+    remove_folder(folder);
+    place.dummy = false;
+}
+
+/* The recorded models of these families have too few heads or experts for four ranks. */
+static void four_ranks_of_larger_models(void **state) {
+    const char *device = test_device("cpu");
+    char folder[64];
+    (void)state;
+    if (!test_has_room(device, 4)) return;
+    place.dummy = true;
+    make_folder(folder, "build/data/reference/llada_moe", "\"num_attention_heads\": 2,\n \"num_key_value_heads\": 2",
+                "\"num_attention_heads\": 4,\n \"num_key_value_heads\": 4");
+    assert_int_equal(check((settings){folder, device, "float32", "none", NULL, 4, false}, 2e-4), 2);
+    remove_folder(folder);
+    make_folder(folder, "build/data/reference/diffusion_gemma", "\"num_experts\": 6", "\"num_experts\": 8");
+    assert_int_equal(check((settings){folder, device, "float32", "none", NULL, 4, false}, 2e-4), 2);
     remove_folder(folder);
     place.dummy = false;
 }
@@ -466,30 +512,43 @@ static void adapters_in_ranks(void **state) {
         lora_fit(&a, folder, of[i].within, of[i].leaves, 4, 2);
         lora_write(&a, config);
         for (int32_t ranks = 2; ranks <= 4 && test_has_room(test_device("cpu"), ranks); ranks += 2)
-            assert_true(check((settings){folder, test_device("cpu"), "float32", "none", a.dir, ranks}, 5e-4));
+            assert_true(check((settings){folder, test_device("cpu"), "float32", "none", a.dir, ranks, false}, 5e-4));
         lora_free(&a);
     }
 }
 
 /* ---- Refusals ---------------------------------------------------------------------------------------------------- */
 
-static void check_refusal(settings s, const char *words) {
+static void check_refusal(settings s, const char *param, const char *words) {
     fixture f;
     um_err err = {0};
     if (!try_open(&f, &s, &err)) fail_msg("%s can be divided into %d ranks", s.folder, s.ranks);
-    assert_string_equal(err.param, "tensor_parallel_size");
+    assert_string_equal(err.param, param);
     if (!strstr(err.msg, words)) fail_msg("expected \"%s\" in \"%s\"", words, err.msg);
 }
 
 static void refuses_numbers_that_do_not_divide(void **state) {
     (void)state;
-    check_refusal((settings){"models/tiny-block", "cpu", "float32", "none", NULL, 4},
+    check_refusal((settings){"models/tiny-block", "cpu", "float32", "none", NULL, 4, false}, "tensor_parallel_size",
                   "4 ranks can't divide 6 query heads with 2 KV heads among them; numbers that work for this model: 1, "
                   "2, 6");
-    check_refusal((settings){"build/data/reference/diffusion_gemma", "cpu", "float32", "none", NULL, 3},
-                  "numbers that work for this model: 1, 2, 4");
-    check_refusal((settings){"build/data/reference/dream", "cpu", "float32", "q8", NULL, 2},
-                  "2 ranks can't divide the 32 columns of ");
+    check_refusal((settings){"build/data/reference/diffusion_gemma", "cpu", "float32", "none", NULL, 3, false},
+                  "tensor_parallel_size", "numbers that work for this model: 1, 2, 4");
+    check_refusal((settings){"build/data/reference/dream", "cpu", "float32", "q8", NULL, 2, false},
+                  "tensor_parallel_size", "2 ranks can't divide the 32 columns of ");
+}
+
+static void refuses_whole_experts_that_do_not_divide(void **state) {
+    const char *device = test_device("cpu");
+    (void)state;
+    if (!test_has_room(device, 4)) return;
+    check_refusal((settings){"build/data/reference/diffusion_gemma", device, "float32", "none", NULL, 4, true},
+                  "tensor_parallel_size",
+                  "4 ranks can't divide 6 experts (--enable-expert-parallel) among them; numbers that work for this "
+                  "model: 1, 2");
+    for (int32_t ranks = 1; ranks <= 2; ranks++)
+        check_refusal((settings){"build/data/reference/dream", device, "float32", "none", NULL, ranks, true},
+                      "enable_expert_parallel", "models of the family dream have no experts to divide among ranks");
 }
 
 int main(void) {
@@ -501,13 +560,17 @@ int main(void) {
         cmocka_unit_test(the_reference_in_ranks),
         cmocka_unit_test(quantised_weights_in_ranks),
         cmocka_unit_test(widths_that_do_not_divide_evenly_in_ranks),
+        cmocka_unit_test(four_ranks_of_larger_models),
         cmocka_unit_test(adapters_in_ranks),
         cmocka_unit_test(refuses_numbers_that_do_not_divide),
+        cmocka_unit_test(refuses_whole_experts_that_do_not_divide),
     };
     const struct CMUnitTest on_gpus[] = {
         cmocka_unit_test(every_family_in_ranks),
         cmocka_unit_test(bf16_in_ranks),
+        cmocka_unit_test(four_ranks_of_larger_models),
         cmocka_unit_test(adapters_in_ranks),
+        cmocka_unit_test(refuses_whole_experts_that_do_not_divide),
     };
     if (is_on_host()) return cmocka_run_group_tests(on_host, NULL, NULL);
     return cmocka_run_group_tests(on_gpus, NULL, NULL);

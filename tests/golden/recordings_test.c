@@ -170,7 +170,14 @@ static void close_recorded(recorded *x) {
     um_model_close(x->model);
 }
 
-static void replay_case(const char *name, const char *device, const char *layout, bool batched, int32_t ranks) {
+/* How several ranks compute a model. */
+typedef struct division {
+    int32_t ranks;
+    bool whole_experts;
+} division;
+static const division alone = {1, false};
+
+static void replay_case(const char *name, const char *device, const char *layout, bool batched, division by) {
     json_t *root = load(name), *requests = json_object_get(root, "requests");
     um_config c;
     recorded x;
@@ -181,7 +188,8 @@ static void replay_case(const char *name, const char *device, const char *layout
     if (um_streq(device, "ref")) n = 1; /* it is slow */
     configure(&c, root, device);
     snprintf(c.kv_cache_layout, sizeof(c.kv_cache_layout), "%s", layout);
-    c.tensor_parallel_size = ranks;
+    c.tensor_parallel_size = by.ranks;
+    c.enable_expert_parallel = by.whole_experts;
     open_recorded(&x, &c, root);
     for (size_t i = 0; i < n; i++) {
         const json_t *want = json_array_get(requests, i), *fragile = json_object_get(want, "fragile_from");
@@ -197,8 +205,8 @@ static void replay_case(const char *name, const char *device, const char *layout
         assert_true(r[i].finished);
         passes += r[i].pass;
     }
-    print_message("# %-18s %-4s %-8s %-7s %d ranks %zu requests, %zu passes equal\n", name, device, layout,
-                  batched ? "batched" : "alone", ranks, n, passes);
+    print_message("# %-18s %-4s %-8s %-7s %d ranks%s %zu requests, %zu passes equal\n", name, device, layout,
+                  batched ? "batched" : "alone", by.ranks, by.whole_experts ? " with whole experts" : "", n, passes);
     close_recorded(&x);
     json_decref(root);
 }
@@ -207,7 +215,8 @@ static void replay_case(const char *name, const char *device, const char *layout
 static void replay_all(bool batched) {
     static const char *const layouts[] = {"unified", "distinct"};
     const char *device = test_device("cpu");
-    for (size_t i = 0; i < UM_LEN(cases); i++) replay_case(cases[i], device, layouts[(i + batched) % 2], batched, 1);
+    for (size_t i = 0; i < UM_LEN(cases); i++)
+        replay_case(cases[i], device, layouts[(i + batched) % 2], batched, alone);
 }
 
 static void equals_recordings_alone(void **state) {
@@ -235,7 +244,16 @@ static void equals_recordings_in_ranks(void **state) {
     const bool two = test_has_room(device, 2), four = test_has_room(device, 4);
     for (size_t i = 0; i < UM_LEN(cases); i++)
         for (int32_t ranks = 2; is_first_of_model(i) && ranks <= 4 && (ranks == 2 ? two : four); ranks += 2)
-            replay_case(cases[i], device, ranks == 2 ? "unified" : "distinct", true, ranks);
+            replay_case(cases[i], device, ranks == 2 ? "unified" : "distinct", true, (division){ranks, false});
+}
+
+/* Each rank has some of the experts instead of a part of each. */
+static void equals_recordings_with_whole_experts(void **state) {
+    static const char *const of[] = {"sdar_moe_multi", "llada2_single", "llada2_edit"};
+    (void)state;
+    for (size_t i = 0; i < UM_LEN(of); i++)
+        for (int32_t ranks = 2; ranks <= 4 && test_has_room(test_device("cpu"), ranks); ranks += 2)
+            replay_case(of[i], test_device("cpu"), "unified", true, (division){ranks, true});
 }
 
 /* The reference is slow, so it replays only the first case of each model. */
@@ -243,7 +261,7 @@ static void equals_recordings_on_ref(void **state) {
     (void)state;
     const char *device = test_device("ref");
     for (size_t i = 0; i < UM_LEN(cases); i++)
-        if (is_first_of_model(i)) replay_case(cases[i], device, "unified", false, 1);
+        if (is_first_of_model(i)) replay_case(cases[i], device, "unified", false, alone);
 }
 
 /* ---- Without --compat -------------------------------------------------------------------------------------------- */
@@ -323,6 +341,7 @@ static void without_compat_no_mask_leaves_and_max_tokens_is_exact(void **state) 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_recordings_in_ranks),
+        cmocka_unit_test(equals_recordings_with_whole_experts),
         cmocka_unit_test(equals_recordings_on_ref),
         cmocka_unit_test(equals_recordings_alone),
         cmocka_unit_test(equals_recordings_batched),

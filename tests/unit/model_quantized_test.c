@@ -65,7 +65,8 @@ static void check_cut(const um_tensor *t, um_cut_kind kind) {
     float *want = UM_NEW_ARRAY(float, (size_t)in), *got = UM_NEW_ARRAY(float, (size_t)in);
     for (int32_t ranks = 2; ranks <= 3 && n >= ranks; ranks++)
         for (int32_t r = 0; r < ranks; r++) {
-            const um_cut cut = {kind, 1, {{n, kind == UM_CUT_ROWS ? 1 : um_tensor_format(t)->elements}}};
+            const um_cut cut = {
+                .kind = kind, .n_parts = 1, .part = {{n, kind == UM_CUT_ROWS ? 1 : um_tensor_format(t)->elements}}};
             um_cut_slice slice[UM_CUT_SLICES_MAX];
             int n_slices = 0;
             um_err err = {0};

@@ -52,8 +52,10 @@ static void check_slices(const um_tensor *t, const um_cut *cut, int32_t n_ranks,
 
 static void check_format(um_dtype type, const um_format *format, size_t bytes) {
     um_tensor t = matrix(type, format, bytes);
-    const um_cut columns = {UM_CUT_COLUMNS, 1, {{IN, 1}}}, pair = {UM_CUT_ROWS, 2, {{ROWS / 2, 1}, {ROWS / 2, 1}}},
-                 heads = {UM_CUT_ROWS, 3, {{32, 4}, {8, 4}, {8, 4}}}, none = {.kind = UM_CUT_NONE};
+    const um_cut columns = {.kind = UM_CUT_COLUMNS, .n_parts = 1, .part = {{IN, 1}}},
+                 pair = {.kind = UM_CUT_ROWS, .n_parts = 2, .part = {{ROWS / 2, 1}, {ROWS / 2, 1}}},
+                 heads = {.kind = UM_CUT_ROWS, .n_parts = 3, .part = {{32, 4}, {8, 4}, {8, 4}}},
+                 none = {.kind = UM_CUT_NONE};
     for (int32_t n = 1; n <= 2; n++) {
         check_slices(&t, &columns, n, ROWS);
         check_slices(&t, &pair, n, ROWS);
@@ -128,7 +130,7 @@ static void widths_are_divided_between_groups_where_they_do_not_divide_evenly(vo
 
 static void refuses_to_cut_a_group_with_a_common_scale(void **state) {
     um_tensor t = matrix(UM_DTYPE_OTHER, &um_format_q4_k, (size_t)ROWS * IN / 256 * (size_t)um_format_q4_k.bytes);
-    const um_cut columns = {UM_CUT_COLUMNS, 1, {{IN, 1}}};
+    const um_cut columns = {.kind = UM_CUT_COLUMNS, .n_parts = 1, .part = {{IN, 1}}};
     um_cut_slice slice[UM_CUT_SLICES_MAX];
     int n = 0;
     um_err err = {0};
@@ -144,7 +146,7 @@ static void refuses_to_cut_a_group_with_a_common_scale(void **state) {
     t = matrix(UM_F32, NULL, (size_t)ROWS * IN * sizeof(float));
     assert_int_equal(um_cut_slices(&columns, &t, 1, UM_Q8, 1, 4, slice, &n, &err), UM_OK);
     um_cut_release(slice, &n);
-    const um_cut narrow = {UM_CUT_COLUMNS, 1, {{64, 1}}};
+    const um_cut narrow = {.kind = UM_CUT_COLUMNS, .n_parts = 1, .part = {{64, 1}}};
     t.dim[1] = 64;
     assert_int_equal(um_cut_slices(&narrow, &t, 1, UM_Q8, 1, 3, slice, &n, &err), UM_EUNSUPPORTED);
     assert_non_null(strstr(err.msg, "because 32 neighbours have a common scale (q8); numbers that divide them: 1, 2"));

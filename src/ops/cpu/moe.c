@@ -80,24 +80,27 @@ static void route_task(void *arg, int task, int thread) {
                            j->s->expert + pair, j->s->weight + pair);
 }
 
-/* Sorts the pairs by expert, and the pairs of an expert by token. */
-static void sort_pairs(const moe_job *j) {
+/* Sorts the pairs by expert, and the pairs of an expert by token. Leaves out experts that another rank has. Returns the
+ * number of pairs. */
+static int32_t sort_pairs(const moe_job *j) {
     struct um_moe_scratch *s = j->s;
     int32_t E = j->a->route->n_experts, K = j->a->route->top_k, n_pairs = j->a->n_tokens * K, sum = 0;
     memset(s->first, 0, ((size_t)E + 1) * sizeof *s->first);
-    for (int32_t i = 0; i < n_pairs; i++) s->first[s->expert[i]]++;
+    for (int32_t i = 0; i < n_pairs; i++) s->first[s->expert[i]] += j->a->gate_up[s->expert[i]] != NULL;
     for (int32_t e = 0; e <= E; e++) {
         int32_t n = s->first[e];
         s->first[e] = sum;
         sum += n;
     }
     for (int32_t i = 0; i < n_pairs; i++) {
+        if (!j->a->gate_up[s->expert[i]]) continue;
         int32_t to = s->first[s->expert[i]]++;
         s->token[to] = i / K;
         s->share[to] = s->weight[i];
     }
     for (int32_t e = E; e > 0; e--) s->first[e] = s->first[e - 1]; /* first[e - 1] is at the end of expert e - 1 */
     s->first[0] = 0;
+    return s->first[E];
 }
 
 /* Chooses the next wave, which starts at pair `first` of *expert. Takes whole experts as long as they fit. Splits only
@@ -201,8 +204,7 @@ void um_cpu_moe(um_dev *dev, const um_moe *a) {
     assert(a->n_ff <= c->max_expert_ff && a->hidden <= c->max_hidden);
     moe_job j = {.dev = dev, .s = dev->moe, .a = a};
     um_cpu_run(dev, route_task, &j, UM_CEIL_DIV(a->n_tokens, ROUTE_TOKENS), (double)a->n_tokens * r->n_experts * 40);
-    sort_pairs(&j);
-    int32_t n_pairs = a->n_tokens * r->top_k, expert = 0;
+    int32_t n_pairs = sort_pairs(&j), expert = 0;
     for (int32_t first = 0, end; first < n_pairs; first = end) {
         end = choose_wave(&j, first, &expert);
         run_wave(&j, end - first);

@@ -132,7 +132,7 @@ um_status um_cut_slices(const um_cut *cut, const um_tensor *t, int n, um_dtype t
         const um_cut_range at = um_cut_range_of(cut->part[i], rank, n_ranks);
         s = add_rows(l, t, n, (um_cut_range){first + at.start, first + at.end}, err);
     }
-    const bool is_whole = cut->kind == UM_CUT_NONE || (cut->kind == UM_CUT_FIRST && rank == 0);
+    const bool is_whole = cut->kind == UM_CUT_NONE || (cut->kind == UM_CUT_OWNED && rank == cut->owner);
     for (int i = 0; i < n && is_whole && !s; i++)
         s = add_slice(l, &t[i], (um_cut_range){0, t[i].dim[0]}, (um_cut_range){0, t[i].dim[1]}, err);
     if (s) um_cut_release(out, n_out);

@@ -153,7 +153,9 @@ static size_t group_weight_bytes(const um_weight *w) {
 }
 
 static bool group_weight_is_mapped(const um_weight *w) {
-    return w->d->inner->weight_is_mapped && w->d->inner->weight_is_mapped(w->member[0]);
+    int32_t r = 0;
+    while (r < w->d->n - 1 && !w->member[r]) r++; /* one rank alone may have it */
+    return w->d->inner->weight_is_mapped && w->member[r] && w->d->inner->weight_is_mapped(w->member[r]);
 }
 
 /* ---- Vectors ----------------------------------------------------------------------------------------------------- */

@@ -16,13 +16,14 @@ static int32_t width_of(int32_t n, const um_rank *at, int32_t grid) {
     return n ? (int32_t)(own.end - own.start) : 0;
 }
 
-static um_layer_kind kind_of(const um_layer_kind *whole, const um_rank *at, int32_t grid) {
-    um_layer_kind k = *whole;
+static um_layer_kind kind_of(const um_network *n, int32_t kind, const um_rank *at) {
+    const int32_t grid = n->cut_grid;
+    um_layer_kind k = n->kind[kind];
     k.n_heads = part_of(k.n_heads, at);
     k.kv_copies = at->n / k.n_kv_heads;
     k.n_kv_heads = part_of(k.n_kv_heads, at);
     k.n_ff = width_of(k.n_ff, at, grid);
-    k.expert_ff = width_of(k.expert_ff, at, grid);
+    if (!n->expert_parallel) k.expert_ff = width_of(k.expert_ff, at, grid);
     k.shared_ff = width_of(k.shared_ff, at, grid);
     return k;
 }
@@ -75,7 +76,7 @@ static void set_layer(um_layer *to, um_layer *whole, const um_network *n, int32_
 static void set_network(um_network *to, const um_network *whole, const um_rank *at, int32_t r) {
     *to = *whole;
     to->rank = at;
-    for (int32_t i = 0; i < whole->n_kinds; i++) to->kind[i] = kind_of(&whole->kind[i], at, whole->cut_grid);
+    for (int32_t i = 0; i < whole->n_kinds; i++) to->kind[i] = kind_of(whole, i, at);
     for (int32_t i = 0; i < whole->n_rotary; i++)
         to->rotary[i] = (um_rotary){vector_of(whole->rotary[i].cos, r), vector_of(whole->rotary[i].sin, r),
                                     vector_of(whole->rotary[i].query, r)};

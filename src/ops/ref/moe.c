@@ -16,6 +16,8 @@ void um_ref_moe(um_dev *dev, const um_moe *a) {
     um_expert_route_tokens(a->route, a->logits, a->bias, a->expert_scale, a->block, a->n_tokens, dev->route_scratch,
                            dev->expert, dev->weight);
     for (size_t t = 0; t < (size_t)a->n_tokens; t++)
-        for (size_t k = 0; k < K; k++)
-            add_expert(dev, a, dev->expert[t * K + k], dev->weight[t * K + k], a->x + t * H, a->y + t * H);
+        for (size_t k = 0; k < K; k++) {
+            const int32_t e = dev->expert[t * K + k];
+            if (a->gate_up[e]) add_expert(dev, a, e, dev->weight[t * K + k], a->x + t * H, a->y + t * H);
+        }
 }
