@@ -415,8 +415,18 @@ static void close_device(um_model *m) {
     m->backend->close(m->device);
 }
 
+/* Returns whether a thread that hangs uses the model. */
+static bool is_stuck(const um_model *m) {
+    bool is = false;
+    for (int32_t i = 0; i < UM_MAX(m->devices.n, 1); i++) {
+        const um_model *on = i && i < m->devices.n ? m->on[i] : m;
+        is |= on && on->device && on->backend->is_stuck && on->backend->is_stuck(on->device);
+    }
+    return is;
+}
+
 void um_model_close(um_model *m) {
-    if (!m) return;
+    if (!m || is_stuck(m)) return;
     for (int32_t i = 1; i < m->devices.n; i++) {
         if (!is_first_on_device(m, i)) continue;
         close_device(m->on[i]);

@@ -103,6 +103,10 @@ struct um_backend {
     um_status (*vector_cut)(um_device *d, um_vector **out, const um_tensor *part, int n_parts, const um_cut *cut,
                             const char *what, um_err *err);
 
+    /* Returns whether a thread that hangs still uses the device, after a pass that failed. Then close, weight_free and
+     * vector_free free nothing, and the files of weights that are mapped must stay. NULL: never. */
+    bool (*is_stuck)(const um_device *d);
+
     /* Returns the bytes of device memory that forward_new allocates besides the KV pages. NULL: the memory is the
      * host's. */
     size_t (*workspace)(um_device *d, const um_network *n, const um_forward_config *c);

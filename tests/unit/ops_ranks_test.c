@@ -163,6 +163,7 @@ struct um_forward {
 };
 
 enum { MEETINGS = 50 };
+static atomic_int n_freed, n_ended;        /* objects; passes of ranks */
 static atomic_int fails, hangs, is_let_go; /* the rank that does, from its MEETINGS / 2 on; -1: none */
 
 static um_status fake_open(um_device **out, const um_backend *self, const um_dev_config *c, um_err *err) {
@@ -170,7 +171,31 @@ static um_status fake_open(um_device **out, const um_backend *self, const um_dev
     *out = UM_NEW(um_device);
     return UM_OK;
 }
-static void fake_close(um_device *d) { um_free(d); }
+static void fake_close(um_device *d) {
+    atomic_fetch_add(&n_freed, 1);
+    um_free(d);
+}
+static um_status fake_weight(um_device *d, um_weight **out, const um_tensor *part, int n, um_dtype type, um_err *err) {
+    (void)d, (void)part, (void)n, (void)type, (void)err;
+    *out = (um_weight *)UM_NEW(int32_t);
+    return UM_OK;
+}
+static void fake_weight_free(um_device *d, um_weight *w) {
+    (void)d;
+    atomic_fetch_add(&n_freed, 1);
+    um_free(w);
+}
+static um_status fake_vector(um_device *d, um_vector **out, const um_tensor *part, int n, const char *what,
+                             um_err *err) {
+    (void)d, (void)part, (void)n, (void)what, (void)err;
+    *out = (um_vector *)UM_NEW(int32_t);
+    return UM_OK;
+}
+static void fake_vector_free(um_device *d, um_vector *v) {
+    (void)d;
+    atomic_fetch_add(&n_freed, 1);
+    um_free(v);
+}
 static um_status fake_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
                                   um_err *err) {
     (void)d, (void)c, (void)err;
@@ -178,8 +203,11 @@ static um_status fake_forward_new(um_forward **out, um_device *d, const um_netwo
     (*out)->rank = n->rank;
     return UM_OK;
 }
-static void fake_forward_free(um_forward *f) { um_free(f); }
-static um_status fake_submit(um_forward *f, const um_batch *b, um_err *err) {
+static void fake_forward_free(um_forward *f) {
+    atomic_fetch_add(&n_freed, 1);
+    um_free(f);
+}
+static um_status meet_often(um_forward *f, const um_batch *b, um_err *err) {
     (void)b;
     for (int i = 0; i < MEETINGS; i++) {
         if (i == MEETINGS / 2 && f->rank->index == atomic_load(&fails))
@@ -189,6 +217,11 @@ static um_status fake_submit(um_forward *f, const um_batch *b, um_err *err) {
     }
     return UM_OK;
 }
+static um_status fake_submit(um_forward *f, const um_batch *b, um_err *err) {
+    um_status s = meet_often(f, b, err);
+    atomic_fetch_add(&n_ended, 1);
+    return s;
+}
 static um_status fake_wait(um_forward *f, um_err *err) {
     (void)f, (void)err;
     return UM_OK;
@@ -197,6 +230,10 @@ static um_status fake_wait(um_forward *f, um_err *err) {
 static const um_backend fake = {.name = "fake",
                                 .open = fake_open,
                                 .close = fake_close,
+                                .weight = fake_weight,
+                                .weight_free = fake_weight_free,
+                                .vector = fake_vector,
+                                .vector_free = fake_vector_free,
                                 .forward_new = fake_forward_new,
                                 .forward_free = fake_forward_free,
                                 .submit = fake_submit,
@@ -206,6 +243,8 @@ typedef struct group {
     um_backend *backend;
     um_device *device;
     um_forward *forward;
+    um_weight *weight;
+    um_vector *vector;
     um_network net;
 } group;
 
@@ -213,17 +252,25 @@ static void open_group(group *g, int32_t n, double timeout) {
     um_err err = {0};
     const um_dev_config c = {0};
     const um_forward_config fc = {0};
+    const float one = 1;
+    const um_tensor t = {.name = "t", .type = UM_F32, .n_dims = 2, .dim = {1, 1}, .data = &one};
     atomic_store(&fails, -1);
     atomic_store(&hangs, -1);
     atomic_store(&is_let_go, 0);
+    atomic_store(&n_freed, 0);
+    atomic_store(&n_ended, 0);
     *g = (group){0};
     um_ranks_backend_new(&g->backend, &fake, n, timeout);
     assert_int_equal(g->backend->open(&g->device, g->backend, &c, &err), UM_OK);
+    assert_int_equal(g->backend->weight(g->device, &g->weight, &t, 1, UM_F32, &err), UM_OK);
+    assert_int_equal(g->backend->vector(g->device, &g->vector, &t, 1, "numbers", &err), UM_OK);
     assert_int_equal(g->backend->forward_new(&g->forward, g->device, &g->net, &fc, &err), UM_OK);
 }
 
 static void close_group(group *g) {
     g->backend->forward_free(g->forward);
+    g->backend->weight_free(g->device, g->weight);
+    g->backend->vector_free(g->device, g->vector);
     g->backend->close(g->device);
     um_ranks_backend_free(g->backend);
 }
@@ -266,6 +313,28 @@ static void a_rank_that_hangs_is_named(void **state) {
     close_group(&g);
 }
 
+/* Nothing that the thread of the rank may use later is freed. */
+static void a_rank_that_hangs_keeps_its_memory(void **state) {
+    enum { RANKS = 3 };
+    group g;
+    um_err err = {0};
+    (void)state;
+    open_group(&g, RANKS, 0.1);
+    assert_int_equal(run(&g, &err), UM_OK);
+    assert_false(g.backend->is_stuck(g.device));
+    atomic_store(&hangs, 2);
+    assert_int_equal(run(&g, &err), UM_EDEVICE);
+    assert_int_equal(atomic_load(&n_ended), 2 * RANKS - 1);
+    g.backend->forward_free(g.forward);
+    assert_true(g.backend->is_stuck(g.device));
+    assert_int_equal(g.backend->forward_new(&g.forward, g.device, &g.net, &(um_forward_config){0}, &err), UM_EDEVICE);
+    assert_string_equal(err.msg, "a rank of the engine before still computes; open the model again");
+    close_group(&g);
+    assert_int_equal(atomic_load(&n_freed), 0);
+    atomic_store(&is_let_go, 1);
+    while (atomic_load(&n_ended) < 2 * RANKS) usleep(1000);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slices_of_all_ranks_are_the_matrix),
@@ -274,6 +343,7 @@ int main(void) {
         cmocka_unit_test(refuses_to_cut_a_group_with_a_common_scale),
         cmocka_unit_test(a_rank_that_fails_ends_the_pass_of_all_with_its_words),
         cmocka_unit_test(a_rank_that_hangs_is_named),
+        cmocka_unit_test(a_rank_that_hangs_keeps_its_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,7 +84,7 @@ static void start_job(um_forward *f, job_kind job) {
 }
 
 /* Waits for all ranks. After a failure it waits at most as long as ranks wait for each other: the thread of a rank that
- * hangs is left alone. */
+ * hangs is left alone, and what it uses is not freed (um_backend.is_stuck). */
 static um_status wait_for_ranks(um_forward *f, um_err *err) {
     double since = 0;
     const double until = um_now() + SPIN_FOR_RESULT;
@@ -135,6 +135,9 @@ static um_status fail_link(um_forward *f, um_err *err) {
 
 um_status um_group_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
                                um_err *err) {
+    *out = NULL;
+    if (d->is_stuck)
+        return um_fail(err, UM_EDEVICE, "a rank of the engine before still computes; open the model again");
     um_forward *f = UM_NEW(um_forward);
     um_status s = UM_OK;
     f->d = d;
@@ -173,7 +176,9 @@ static bool end_threads(um_forward *f) {
 void um_group_forward_free(um_forward *f) {
     if (!f) return;
     if (!end_threads(f)) {
-        um_warn("a rank still computes after its group has failed; its memory is not freed");
+        um_warn(
+            "a rank still computes after its group has failed; the memory of its engine and its model is not freed");
+        f->d->is_stuck = true;
         return;
     }
     for (int32_t r = f->d->n; r-- > 0;) f->d->inner->forward_free(f->member[r].forward);

@@ -10,11 +10,13 @@ static um_status group_count(const um_backend *self, int32_t *n, um_err *err) {
 }
 
 static void group_close(um_device *d) {
-    if (!d) return;
+    if (!d || d->is_stuck) return;
     um_link_close(d->link);
     for (int32_t r = 0; r < (d->shares ? 1 : d->n); r++) d->inner->close(d->member[r]);
     um_free(d);
 }
+
+static bool group_is_stuck(const um_device *d) { return d->is_stuck; }
 
 /* The threads of a pass are divided among the ranks. */
 static int threads_of_rank(int threads, int32_t n) { return UM_MAX((threads ? threads : um_cpu_count()) / n, 1); }
@@ -95,7 +97,7 @@ static um_status group_limits(um_device *d, um_device_limits *out, um_err *err) 
 static bool is_same(const um_weight *w, int32_t r) { return r > 0 && w->member[r] == w->member[0]; }
 
 static void group_weight_free(um_device *d, um_weight *w) {
-    if (!w) return;
+    if (!w || d->is_stuck) return;
     for (int32_t r = d->n; r-- > 0;)
         if (w->member[r] && !is_same(w, r)) d->inner->weight_free(d->member[r], w->member[r]);
     um_free(w);
@@ -161,7 +163,7 @@ static bool group_weight_is_mapped(const um_weight *w) {
 /* ---- Vectors ----------------------------------------------------------------------------------------------------- */
 
 static void group_vector_free(um_device *d, um_vector *v) {
-    if (!v) return;
+    if (!v || d->is_stuck) return;
     for (int32_t r = d->n; r-- > 0;)
         if (v->member[r] && (r == 0 || v->member[r] != v->member[0])) d->inner->vector_free(d->member[r], v->member[r]);
     um_free(v);
@@ -238,6 +240,7 @@ void um_ranks_backend_new(um_backend **out, const um_backend *inner, int32_t n, 
                            .vector_free = group_vector_free,
                            .weight_cut = group_weight_cut,
                            .vector_cut = group_vector_cut,
+                           .is_stuck = group_is_stuck,
                            .workspace = inner->workspace ? um_group_workspace : NULL,
                            .forward_new = um_group_forward_new,
                            .forward_free = um_group_forward_free,

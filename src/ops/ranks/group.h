@@ -24,6 +24,7 @@ struct um_device {
     struct um_link *link; /* to the ranks in other processes; NULL: all are members */
     double timeout;
     int32_t max_tokens; /* largest passes of the members */
+    bool is_stuck;      /* the thread of a rank hangs, and still uses the members and their weights */
     bool shares;        /* the members use the memory of the host, and member 0's device and whole matrices serve all */
     um_device *member[UM_RANKS_MAX];
 };
