@@ -140,7 +140,7 @@ struct um_device;
 struct um_network;
 /* Makes a backend whose devices are groups of n devices of `inner`, 1 <= n <= UM_RANKS_MAX. A group opens the devices
  * um_dev_config.rank_number [n]. A rank waits `timeout` seconds for the others. *out is released with
- * um_ranks_backend_free after its devices. When a rank hangs, a pass fails after twice this time at most. The thread of
+ * um_ranks_backend_free after its devices. When a rank hangs, a pass fails within 10 s of this time. The thread of
  * the rank may go on later, so nothing that it uses is freed then (um_backend.is_stuck). */
 void um_ranks_backend_new(struct um_backend **out, const struct um_backend *inner, int32_t n, double timeout);
 void um_ranks_backend_free(struct um_backend *b); /* b may be NULL */

@@ -80,6 +80,24 @@ a_killed_rank_fails_requests_and_the_group_starts_again() {
     followers_end
 }
 
+# Ranks that wait for one that hangs are silent for longer than --backend-timeout.
+a_rank_that_hangs_is_named_before_the_worker_is_killed() {
+    new_port
+    follow 1 --distributed-timeout-seconds 3
+    serve --nnodes 2 --master-port "$port" --distributed-timeout-seconds 3 --backend-timeout 0.5 --heartbeat 0.1
+    ask_until_answered
+    begin_load
+    kill -STOP "${follower[1]}"
+    wait_for 'restarting (1 of' "$work/log"
+    kill -KILL "${follower[1]}"
+    follow 1
+    sleep 0.5
+    end_load
+    check_recovery 'rank 1: no answer for 3 s (--distributed-timeout-seconds)'
+    stop_server
+    followers_end
+}
+
 the_other_ranks_join_again() {
     new_port
     follow 1 --nnodes 6

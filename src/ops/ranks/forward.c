@@ -83,7 +83,9 @@ static void start_job(um_forward *f, job_kind job) {
     pthread_mutex_unlock(&f->lock);
 }
 
-/* Waits for all ranks. After a failure it waits at most as long as ranks wait for each other: the thread of a rank that
+static const double UNTIL_STUCK = 10;
+
+/* Waits for all ranks. After a failure it waits for at most UNTIL_STUCK seconds more: the thread of a rank that
  * hangs is left alone, and what it uses is not freed (um_backend.is_stuck). */
 static um_status wait_for_ranks(um_forward *f, um_err *err) {
     double since = 0;
@@ -97,7 +99,7 @@ static um_status wait_for_ranks(um_forward *f, um_err *err) {
         pthread_cond_timedwait(&f->changed, &f->lock, &t);
         if (!um_ranks_is_broken(f->shared, err)) continue;
         if (since == 0) since = um_now();
-        if (um_now() - since > um_ranks_timeout(f->shared)) break;
+        if (um_now() - since > UM_MIN(um_ranks_timeout(f->shared), UNTIL_STUCK)) break;
     }
     pthread_mutex_unlock(&f->lock);
     return um_ranks_is_broken(f->shared, err) ? UM_EDEVICE : UM_OK;

@@ -132,7 +132,8 @@ const um_option um_server_options[] = {
     {"start_timeout", NULL, UM_OPT_FLOAT, LIVE(start_timeout), 0, 1e6, NULL, "1800", NULL, "SECONDS", "Workers",
      "seconds for a worker to load the model, after which it is killed; 0 means no limit"},
     {"backend_timeout", NULL, UM_OPT_FLOAT, LIVE(backend_timeout), 0.1, 1e6, NULL, "60", NULL, "SECONDS", "Workers",
-     "seconds without any message after which a worker is killed"},
+     "seconds without any message after which a worker is killed; with ranks (--tensor-parallel-size) at least 15 more "
+     "than --distributed-timeout-seconds, so that the worker can say which rank hangs"},
     {"heartbeat", NULL, UM_OPT_FLOAT, S(heartbeat), 0.05, 1e6, NULL, "5", NULL, "SECONDS", "Workers",
      "seconds between two pings of a worker"},
 };

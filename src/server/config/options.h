@@ -62,8 +62,8 @@ typedef struct um_server_config {
     int32_t remote_workers;                        /* workers started elsewhere; 0: the server starts its workers */
     int32_t restart_backend;                       /* largest number of restarts of a worker in a row */
     float start_timeout;                           /* seconds that a worker may load; 0: no limit */
-    float backend_timeout;                         /* seconds without a message until a worker is killed */
-    float heartbeat;                               /* seconds between two pings */
+    float backend_timeout; /* seconds without a message until a worker is killed; ranks can prolong it */
+    float heartbeat;       /* seconds between two pings */
 } um_server_config;
 
 #define UM_SERVER_OPTIONS 55

@@ -345,10 +345,19 @@ void um_worker_slot_on_frame(um_worker_slot *slot) {
     enter(slot, UM_WORKER_UP);
 }
 
+/* Returns the seconds of silence after which a worker fails. A worker is silent while its ranks wait for each other. It
+ * ends by itself within 10 s of --distributed-timeout-seconds and says which rank is missing, so it gets this time. */
+static double silence_limit(const um_worker_slot *slot) {
+    enum { RANKS_END_WITHIN = 15 };
+    const um_server_config *c = slot->pool->config;
+    const bool has_ranks = c->engine && (c->engine->tensor_parallel_size > 1 || c->engine->nnodes != 1);
+    const double ranks = has_ranks ? (double)c->engine->distributed_timeout_seconds + RANKS_END_WITHIN : 0;
+    return UM_MAX((double)c->backend_timeout, ranks);
+}
+
 static void mark_silent(um_worker_slot *slot) {
     bool kill = is_process(slot);
-    um_fail(&slot->error, UM_EIO, "no sign of life for %g s%s", (double)slot->pool->config->backend_timeout,
-            kill ? ", so it was killed" : "");
+    um_fail(&slot->error, UM_EIO, "no sign of life for %g s%s", silence_limit(slot), kill ? ", so it was killed" : "");
     slot->is_error_final = true;
     enter(slot, UM_WORKER_SILENT);
     if (kill) um_worker_instance_signal(slot->instance, SIGKILL); /* on_exit_event follows */
@@ -381,8 +390,7 @@ static void on_load_timeout(um_worker_slot *slot) {
  * a delay of the frontend itself is not taken for silence of the worker. */
 static void check_heartbeat(um_worker_slot *slot) {
     double now = um_now();
-    if (slot->state == UM_WORKER_UP && slot->unanswered_since &&
-        now - slot->unanswered_since > slot->pool->config->backend_timeout) {
+    if (slot->state == UM_WORKER_UP && slot->unanswered_since && now - slot->unanswered_since > silence_limit(slot)) {
         mark_silent(slot);
     } else if (slot->state == UM_WORKER_UP || (slot->state == UM_WORKER_SILENT && !is_process(slot))) {
         if (!slot->unanswered_since) slot->unanswered_since = now;
