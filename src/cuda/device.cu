@@ -282,6 +282,7 @@ static const um_backend backend = {
     .weight_is_mapped = NULL,
     .vector = vector_new,
     .vector_free = vector_free,
+    .reach = um_cu_reach,
     .workspace = um_cu_workspace,
     .forward_new = um_cu_forward_new,
     .forward_free = um_cu_forward_free,

@@ -48,6 +48,9 @@ um_status um_cu_alloc(void **out, size_t bytes, const char *what, um_err *err);
 /* The function of um_backend that measures the device (limits.cu). */
 um_status um_cu_device_limits(um_device *d, um_device_limits *out, um_err *err);
 
+/* The function of um_backend for groups of ranks (group.cu). */
+um_status um_cu_reach(um_device *d, const um_device *other, bool *can, um_err *err);
+
 /* The functions of um_backend for passes (pass.cu). */
 size_t um_cu_workspace(um_device *d, const um_network *n, const um_forward_config *c);
 um_status um_cu_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,

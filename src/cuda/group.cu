@@ -8,35 +8,19 @@ const um_forward *um_cu_rank(const um_forward *f, int32_t rank) {
     return (const um_forward *)um_ranks_shared(f->group.at, SHARED_FORWARD, rank);
 }
 
-/* Lets a device read the memory of another. */
-static um_status let_read(const um_device *d, const um_device *other, um_err *err) {
-    int can = 0;
+um_status um_cu_reach(um_device *d, const um_device *other, bool *can, um_err *err) {
+    int reaches = 0;
     um_status s = um_cu_use(d, err);
-    if (s || d->number == other->number) return s;
-    s = um_cu_check(cudaDeviceCanAccessPeer(&can, d->number, other->number), "cudaDeviceCanAccessPeer", err);
-    if (s) return s;
-    if (!can)
-        return um_fail(err, UM_EUNSUPPORTED,
-                       "cuda:%d can't read the memory of cuda:%d, which the ranks of --tensor-parallel-size must",
-                       d->number, other->number);
+    if (!s)
+        s = um_cu_check(cudaDeviceCanAccessPeer(&reaches, d->number, other->number), "cudaDeviceCanAccessPeer", err);
+    *can = !s && reaches;
+    if (!*can) return s;
     cudaError_t e = cudaDeviceEnablePeerAccess(other->number, 0);
     if (e == cudaErrorPeerAccessAlreadyEnabled) {
         cudaGetLastError(); /* clears the error */
         return UM_OK;
     }
     return um_cu_check(e, "cudaDeviceEnablePeerAccess", err);
-}
-
-/* Lets two ranks read each other's memory. Their GPUs must be of one kind, because kernels are chosen by the kind, and
- * all ranks must compute the same residual stream. */
-static um_status connect(const um_device *d, const um_device *other, um_err *err) {
-    if (strcmp(d->properties.name, other->properties.name))
-        return um_fail_param(err, UM_EUNSUPPORTED, "device",
-                             "cuda:%d is an %s and cuda:%d an %s; the ranks of --tensor-parallel-size need GPUs of one "
-                             "kind",
-                             other->number, other->properties.name, d->number, d->properties.name);
-    um_status s = let_read(d, other, err);
-    return s ? s : let_read(other, d, err);
 }
 
 um_status um_cu_group_join(um_forward *f, um_err *err) {
@@ -53,8 +37,7 @@ um_status um_cu_group_join(um_forward *f, um_err *err) {
             "inboxes of ranks", err);
     if (s) return s;
     um_ranks_publish(g->at, SHARED_FORWARD, f);
-    for (int32_t r = 0; r < g->at->index && !s; r++) s = connect(f->d, um_cu_rank(f, r)->d, err);
-    return s ? s : um_cu_use(f->d, err);
+    return UM_OK;
 }
 
 void um_cu_group_stop(const um_forward *f) {

@@ -128,8 +128,7 @@ bool um_cu_is_near(const um_forward *f, int32_t kv);
 um_cut_range um_cu_head_ids(const um_network *n, int32_t rank);
 
 /* ---- Groups of ranks (group.cu) ---- */
-/* Takes the place that um_network.rank names; does nothing without one. The buffers of f exist. Errors:
- * UM_EUNSUPPORTED, the GPUs can't read each other's memory, or can't divide the model; UM_EDEVICE. */
+/* Takes the place that um_network.rank names; does nothing without one. The buffers of f exist. Errors: UM_EDEVICE. */
 um_status um_cu_group_join(um_forward *f, um_err *err);
 /* Lets the kernels of all ranks end that wait for others. Does nothing without a group. */
 void um_cu_group_stop(const um_forward *f);

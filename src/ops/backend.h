@@ -96,6 +96,9 @@ struct um_backend {
     um_status (*vector)(um_device *d, um_vector **out, const um_tensor *part, int n_parts, const char *what,
                         um_err *err);
     void (*vector_free)(um_device *d, um_vector *v);
+    /* Lets the kernels of a device read and write the memory of another one, for groups of ranks. *can is false when
+     * there is no way between the two. NULL: there is no need. Errors: UM_EDEVICE. */
+    um_status (*reach)(um_device *d, const um_device *other, bool *can, um_err *err);
     /* For groups of ranks (ranks.h); NULL: the device has whole matrices. The same as weight and vector, but each rank
      * takes its part of the matrix or vector. */
     um_status (*weight_cut)(um_device *d, um_weight **out, const um_tensor *part, int n_parts, um_dtype type,

@@ -4,6 +4,8 @@
  *   FAKE_GPU_COUNT      number of devices; 0: none, with an error. Default 2
  *   FAKE_GPU_BYTES      memory of a device. Default 1e9
  *   FAKE_GPU_WORKSPACE  memory of the activations of an engine. Default 1e7
+ *   FAKE_GPU_ODD        number of a device of another kind. Default: there is none
+ *   FAKE_GPU_APART      number of a device whose memory the others can't read. Default: there is none
  *   FAKE_GPU_LOG        file that gets a line for each opened device, and one with the numbers of requests for which
  *                       graphs are recorded at the start
  *   FAKE_GPU_LOSS       file; the first pass that finds it removes it and fails
@@ -80,7 +82,13 @@ static void fake_info(const um_device *device, um_device_info *out) {
     const fake_device *d = (const fake_device *)device;
     *out = (um_device_info){.memory = bytes_of_device()};
     out->there = out->memory - UM_MIN(d->used, out->memory);
-    snprintf(out->name, sizeof out->name, "fake GPU %d", d->number);
+    snprintf(out->name, sizeof out->name, d->number == (int32_t)setting("FAKE_GPU_ODD", -1) ? "odd GPU" : "fake GPU");
+}
+
+static um_status fake_reach(um_device *device, const um_device *other, bool *can, um_err *err) {
+    (void)device, (void)err;
+    *can = ((const fake_device *)other)->number != (int32_t)setting("FAKE_GPU_APART", -1);
+    return UM_OK;
 }
 
 /* Makes loading slow for as long as a test wants. */
@@ -197,6 +205,7 @@ static const um_backend backend = {
     .weight_bytes = NULL, /* set by um_plugin_get */
     .vector = fake_vector,
     .vector_free = fake_vector_free,
+    .reach = fake_reach,
     .workspace = fake_workspace,
     .forward_new = fake_forward_new,
     .forward_free = fake_forward_free,

@@ -154,5 +154,21 @@ ranks_without_devices_of_their_own_are_refused() {
     [ "$rc" != 0 ]
     grep -q 'cuda:1 is named twice, but each rank (--tensor-parallel-size) needs a device of its own' "$work/err"
 }
+# They are refused before a weight is loaded.
+ranks_on_devices_that_do_not_fit_together_are_refused() {
+    FAKE_GPU_COUNT=4 FAKE_GPU_ODD=3 generate_on --device cuda:1,cuda:3 --tensor-parallel-size 2
+    [ "$rc" = 3 ]
+    grep -q 'device: cuda:1 is fake GPU and cuda:3 is odd GPU; the ranks of --tensor-parallel-size need devices of one kind' "$work/err"
+    FAKE_GPU_COUNT=4 FAKE_GPU_APART=2 generate_on --device cuda:0,cuda:2 --tensor-parallel-size 2
+    [ "$rc" = 3 ]
+    grep -q "device: cuda:0 can't read the memory of cuda:2, which the ranks of --tensor-parallel-size must" "$work/err"
+    FAKE_GPU_COUNT=4 FAKE_GPU_APART=2 generate_on --device cuda:2,cuda:0 --tensor-parallel-size 2
+    [ "$rc" = 3 ]
+    grep -q "device: cuda:0 can't read the memory of cuda:2, which" "$work/err"
+    FAKE_GPU_COUNT=4 FAKE_GPU_APART=2 FAKE_GPU_ODD=3 generate_on --device cuda:0,cuda:1 --tensor-parallel-size 2
+    [ "$rc" = 0 ]
+    equal_answers
+    opened
+}
 
 claims_all

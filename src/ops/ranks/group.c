@@ -32,6 +32,31 @@ static um_status join_others(um_device *d, const um_group_backend *b, um_err *er
     return s;
 }
 
+/* Returns the number of the device of member r. */
+static int32_t number_of(const um_dev_config *c, int32_t r) { return c->rank_number ? c->rank_number[r] : c->number; }
+
+/* Checks that two members can be ranks of one group. Kernels are chosen by the kind of the device, and all ranks must
+ * compute the same residual stream. */
+static um_status connect(const um_device *d, const um_dev_config *c, int32_t a, int32_t b, um_err *err) {
+    const um_backend *inner = d->inner;
+    const int32_t number[2] = {number_of(c, a), number_of(c, b)};
+    um_device_info info[2];
+    bool can[2] = {true, true};
+    inner->info(d->member[a], &info[0]);
+    inner->info(d->member[b], &info[1]);
+    if (strcmp(info[0].name, info[1].name))
+        return um_fail_param(
+            err, UM_EUNSUPPORTED, "device",
+            "%s:%d is %s and %s:%d is %s; the ranks of --tensor-parallel-size need devices of one kind", inner->name,
+            number[0], info[0].name, inner->name, number[1], info[1].name);
+    um_status s = inner->reach ? inner->reach(d->member[a], d->member[b], &can[0], err) : UM_OK;
+    if (!s && inner->reach) s = inner->reach(d->member[b], d->member[a], &can[1], err);
+    if (s || (can[0] && can[1])) return s;
+    return um_fail_param(err, UM_EUNSUPPORTED, "device",
+                         "%s:%d can't read the memory of %s:%d, which the ranks of --tensor-parallel-size must",
+                         inner->name, number[can[0]], inner->name, number[!can[0]]);
+}
+
 static um_status group_open(um_device **out, const um_backend *self, const um_dev_config *c, um_err *err) {
     const um_group_backend *b = (const um_group_backend *)self;
     um_device *d = UM_NEW(um_device);
@@ -47,10 +72,12 @@ static um_status group_open(um_device **out, const um_backend *self, const um_de
     own.rank_number = NULL;
     if (d->shares) own.threads = threads_of_rank(c->threads, d->n);
     for (int32_t r = 0; r < d->n && !s; r++) {
-        own.number = c->rank_number ? c->rank_number[r] : c->number;
+        own.number = number_of(c, r);
         if (r == 0 || !d->shares) s = d->inner->open(&d->member[r], d->inner, &own, err);
         else d->member[r] = d->member[0];
     }
+    for (int32_t r = 1; r < d->n && !d->shares && !s; r++)
+        for (int32_t k = 0; k < r && !s; k++) s = connect(d, c, k, r, err);
     if (!s && b->launch) s = join_others(d, b, err);
     if (s) {
         group_close(d);
