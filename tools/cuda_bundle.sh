@@ -22,7 +22,8 @@ while read -r library; do cp -L "$library" "$bundle/lib/"; done < "$bundle/libra
 rm "$bundle/libraries"
 cp "$plugin" "$bundle/lib/"
 strip "$bundle"/lib/*
-tar -cJf "$bundle/data.tar.xz" build/data/golden build/data/families build/data/reference tests/data/oracle
+tar -cJf "$bundle/data.tar.xz" build/data/golden build/data/families build/data/reference tests/data/oracle \
+    models/tiny-block/*.json
 printf '%s\n' "$@" > "$bundle/list"
 cp tools/cuda_run.sh "$bundle/run.sh"
 

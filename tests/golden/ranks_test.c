@@ -461,20 +461,36 @@ static void remove_folder(const char *folder) {
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* 19 groups of 32 among 6 ranks, and 5 among 4. */
+/* 5 groups of 32 among 4 ranks, or 40 columns each; parts of 80 columns among 2. */
 static void widths_that_do_not_divide_evenly_in_ranks(void **state) {
+    const char *device = test_device("cpu");
     char folder[64];
     (void)state;
     place.dummy = true;
-    make_folder(folder, "models/tiny-block", "\"intermediate_size\": 576", "\"intermediate_size\": 608");
-    assert_true(check((settings){folder, "cpu", "float32", "none", NULL, 6, false}, 2e-4));
-    assert_true(check((settings){folder, "cpu", "float32", "q8", NULL, 6, false}, 0.1));
-    check_processes((settings){folder, "cpu", "bfloat16", "none", NULL, 6, false}, true);
-    remove_folder(folder);
     make_folder(folder, "build/data/golden/models/sdar", "\"intermediate_size\": 256", "\"intermediate_size\": 160");
-    assert_true(check((settings){folder, "cpu", "float32", "none", NULL, 4, false}, 2e-4));
-    assert_true(check((settings){folder, "cpu", "float32", "q8", NULL, 4, false}, 0.1));
-    assert_true(check((settings){folder, "ref", "float32", "q4", NULL, 4, false}, 0.1));
+    for (int32_t ranks = 2; ranks <= 4 && test_has_room(device, ranks); ranks += 2) {
+        assert_true(check((settings){folder, device, "float32", "none", NULL, ranks, false}, 2e-4));
+        if (!is_on_host()) continue; /* such weights are for the host */
+        assert_true(check((settings){folder, device, "float32", "q8", NULL, ranks, false}, 0.1));
+        assert_true(check((settings){folder, "ref", "float32", "q4", NULL, ranks, false}, 0.1));
+    }
+    remove_folder(folder);
+    place.dummy = false;
+}
+
+/* 19 groups of 32 among 6 ranks. */
+static void widths_that_do_not_divide_evenly_in_six_ranks(void **state) {
+    const char *device = test_device("cpu");
+    char folder[64];
+    (void)state;
+    if (!test_has_room(device, 6)) return;
+    place.dummy = true;
+    make_folder(folder, "models/tiny-block", "\"intermediate_size\": 576", "\"intermediate_size\": 608");
+    assert_true(check((settings){folder, device, "float32", "none", NULL, 6, false}, 2e-4));
+    if (is_on_host()) {
+        assert_true(check((settings){folder, device, "float32", "q8", NULL, 6, false}, 0.1));
+        check_processes((settings){folder, device, "bfloat16", "none", NULL, 6, false}, true);
+    }
     remove_folder(folder);
     place.dummy = false;
 }
@@ -560,6 +576,7 @@ int main(void) {
         cmocka_unit_test(the_reference_in_ranks),
         cmocka_unit_test(quantised_weights_in_ranks),
         cmocka_unit_test(widths_that_do_not_divide_evenly_in_ranks),
+        cmocka_unit_test(widths_that_do_not_divide_evenly_in_six_ranks),
         cmocka_unit_test(four_ranks_of_larger_models),
         cmocka_unit_test(adapters_in_ranks),
         cmocka_unit_test(refuses_numbers_that_do_not_divide),
@@ -568,6 +585,8 @@ int main(void) {
     const struct CMUnitTest on_gpus[] = {
         cmocka_unit_test(every_family_in_ranks),
         cmocka_unit_test(bf16_in_ranks),
+        cmocka_unit_test(widths_that_do_not_divide_evenly_in_ranks),
+        cmocka_unit_test(widths_that_do_not_divide_evenly_in_six_ranks),
         cmocka_unit_test(four_ranks_of_larger_models),
         cmocka_unit_test(adapters_in_ranks),
         cmocka_unit_test(refuses_whole_experts_that_do_not_divide),
