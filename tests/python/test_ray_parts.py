@@ -8,7 +8,7 @@ import pytest
 import unmask
 from conftest import ANSWER, QUESTION
 from unmask.ray.prefix import PAGE_CHARACTERS, PAGE_TOKENS, beginning, choose, ranked
-from unmask.ray.requests import Model
+from unmask.ray.requests import Model, check_keys, check_options
 from unmask.ray.requests import piece as piece_of
 
 REPLICAS = ["a", "b", "c", "d"]
@@ -68,6 +68,22 @@ def test_failures_of_the_engine_are_raised():
 def test_wrong_shared_parameters_are_an_error_at_once():
     with pytest.raises(unmask.InvalidValueError, match="temperature"):
         Model("tiny-block", {"temperature": 9}, {})
+
+
+def test_unknown_parameters_are_refused_by_name():
+    check_options({"threads": 8, "device": "cpu", "enable_prefix_caching": True, "trust_remote_code": True})
+    with pytest.raises(unmask.InvalidValueError, match="max_replica"):
+        check_options({"threads": 8, "max_replica": 4})
+    with pytest.raises(unmask.InvalidValueError, match="threads"):
+        check_options({"threads": "many"})
+    with pytest.raises(unmask.UnsupportedError, match="pipeline_parallel_size"):
+        check_options({"pipeline_parallel_size": 2})
+
+
+def test_unknown_keys_of_a_request_are_named():
+    check_keys({"prompt": "t", "stream": True}, ("prompt", "messages", "stream"))
+    with pytest.raises(TypeError, match=r"unknown keys \['max_tokens', 'promt'\]; known are \['prompt', 'stream'\]"):
+        check_keys({"promt": "t", "max_tokens": 3}, ("prompt", "stream"))
 
 
 def test_the_beginning_is_the_first_page():

@@ -12,7 +12,7 @@ import concurrent.futures
 import itertools
 import os
 import threading
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -171,6 +171,16 @@ def store_score(output: outputs.ScoreOutput, result) -> None:
     output.total_seconds = result.total_seconds
 
 
+def config_of(options: Mapping[str, Any]) -> Tuple[Any, List[Any]]:
+    """Returns the configuration of an engine, and what must live as long.
+
+    An unknown name and a wrong value are errors.
+    """
+    config = ffi.new("um_config *")
+    lib.um_config_init(config)
+    return config, [set_option(lib.um_config_set, config, name, value) for name, value in options.items()]
+
+
 class Engine:
     """Opens a model and starts the engine thread. `on_load(fraction)` is called while the weights are read."""
 
@@ -189,9 +199,7 @@ class Engine:
             ffi.callback("um_score_fn", self._on_score, onerror=self._on_callback_error),
         )
         self.flush: Callable[[], None] = _nothing  # called after each step, on the engine thread
-        config = ffi.new("um_config *")
-        lib.um_config_init(config)
-        self._keep = [set_option(lib.um_config_set, config, name, value) for name, value in options.items()]
+        config, self._keep = config_of(options)
         self.model = _open_model(config, on_load)
         self._router = self._make_router(config)
         self.tokenizer = Tokenizer(self.model)

@@ -230,6 +230,7 @@ def test_serve_names_wrong_requests(served):
     assert post(b"{")[0] == 400 and post([])[0] == 400
     for body, words in (
         ({}, "expected the key"),
+        ({"prompt": "a", "max_tokens": 3}, "unknown keys ['max_tokens']"),
         ({"prompt": "a", "sampling_params": {"temperature": 9}}, "temperature: 9 is outside"),
         ({"prompt": [99999]}, "99999"),
     ):

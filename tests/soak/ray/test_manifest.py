@@ -3,16 +3,19 @@
 import pathlib
 import re
 
+import pytest
 import yaml
 from ray.serve.schema import ServeDeploySchema
 
+import unmask
 from unmask.ray.serve import app
 
 PAGE = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "cluster.md").read_text()
 
 
 def manifest() -> dict:
-    (block,) = re.findall(r"^```yaml\n(.*?)^```\n", PAGE, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```yaml\n(.*?)^```\n", PAGE, re.MULTILINE | re.DOTALL)
+    (block,) = [block for block in blocks if "kind: RayService" in block]
     return yaml.safe_load(block)
 
 
@@ -21,6 +24,13 @@ def test_serve_accepts_the_applications():
     (application,) = config.applications
     assert application.import_path == "unmask.ray.serve:app"
     app(application.args)
+
+
+def test_unknown_parameters_are_refused_by_name():
+    with pytest.raises(unmask.InvalidValueError, match="max_replica"):
+        app({"model": "tiny-block", "max_replica": 2})
+    with pytest.raises(TypeError, match="expected the parameter model"):
+        app({"max_replicas": 2})
 
 
 def test_a_worker_holds_one_engine():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import pathlib
-from typing import Any, AsyncIterator, Dict, Mapping, Optional, Union
+from typing import Any, AsyncIterator, Dict, Iterable, Mapping, Optional, Union
 
+from .. import _engine
 from ..async_llm import AsyncLLM
 from ..errors import ClosedError, DeviceError
 from ..outputs import RequestOutput
 from ..params import RequestOutputKind, SamplingParams
+from ..prompts import engine_options
 
 Request = Mapping[str, Any]
 Answer = Dict[str, Any]
@@ -57,6 +59,19 @@ class Model:
         params = SamplingParams(**{**self._params, **_given(own)}) if own else copy.copy(self._shared)
         params.output_kind = kind
         return params
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raises the error that AsyncLLM would raise for the names and values of its parameters. Opens no model."""
+    _engine.config_of(engine_options(options))
+
+
+def check_keys(request: Request, known: Iterable[str]) -> None:
+    """Raises an error that names the keys of a request which are not known."""
+    known = tuple(known)
+    unknown = sorted(set(request) - set(known))
+    if unknown:
+        raise TypeError(f"unknown keys {unknown}; known are {list(known)}")
 
 
 def piece(output: RequestOutput) -> Answer:

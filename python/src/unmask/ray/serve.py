@@ -22,13 +22,15 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from ..params import RequestOutputKind
 from . import prefix
-from .requests import FATAL, Answer, Model, piece
+from .requests import FATAL, Answer, Model, check_keys, check_options, piece
 
 __all__ = ["app", "engine", "Engine", "Ingress", "PrefixRouter"]
 
 # A request whose replica died is repeated this often, after this time, which doubles. Serve notices a death meanwhile.
 RETRIES = 5
 RETRY_SECONDS = 0.1
+# Keys of a request.
+KEYS = ("prompt", "messages", "sampling_params", "stream")
 # Parameters of app for Ray Serve, with their defaults. All others are parameters of LLM.
 SERVE_PARAMETERS: Dict[str, Any] = {
     "min_replicas": 1,
@@ -101,6 +103,10 @@ class Ingress:
             return JSONResponse({"error": f"the body is not JSON: {error}"}, 400)
         if not isinstance(body, dict):
             return JSONResponse({"error": "expected a JSON object"}, 400)
+        try:
+            check_keys(body, KEYS)
+        except TypeError as error:
+            return JSONResponse({"error": str(error)}, 400)
         pieces = self._pieces(body) if body.get("stream") else self._whole(body)
         try:
             first = await pieces.__anext__()
@@ -174,11 +180,14 @@ def engine(args: Mapping[str, Any]) -> serve.Application:
     max_ongoing_requests:     requests that an engine gets at a time; the others wait at the ingress
     excess:                   number by which the queue of a prompt's preferred replica may exceed the shortest one
     num_cpus, num_gpus:       what a replica reserves on its node
-    All others are parameters of LLM.
+    All others are parameters of LLM. One that nobody knows, or a wrong value, is an error here, not in the replicas.
     """
     options = dict(args)
     own = {name: type(default)(options.pop(name, default)) for name, default in SERVE_PARAMETERS.items()}
+    if "model" not in options:
+        raise TypeError(f"expected the parameter model; got {sorted(args)}")
     model = options.pop("model")
+    check_options(options)
     replica: Any = Engine  # the decorator has made it a deployment
     deployment = replica.options(
         ray_actor_options={"num_cpus": own["num_cpus"], "num_gpus": own["num_gpus"]},
