@@ -103,7 +103,7 @@ ISA_TESTS := golden/logits golden/reference engine/engine engine/kv engine/specu
              $(if $(SAN),,families/families golden/oracle engine/whole_invariance)
 CHECKED_ISA := $(if $(filter tests/engine/instruction_sets.sh,$(TEST_SCRIPTS)),$(patsubst %,$(BUILD)/tests/%_test,ops/ops_isa $(ISA_TESTS)))
 # tests/engine/ranks.sh repeats these tests with models in several ranks; with sanitizers it leaves out the slow ones.
-RANKS_TESTS := engine/adapters:2 $(if $(filter thread,$(SAN)),,engine/schedule:2) $(if $(SAN),,engine/whole_invariance:4 families/families:2)
+RANKS_TESTS := engine/adapters:2 $(if $(filter thread,$(SAN)),,engine/schedule:2 engine/schedule:2:whole) $(if $(SAN),,engine/whole_invariance:4 families/families:2)
 CHECKED_RANKS := $(if $(filter tests/engine/ranks.sh,$(TEST_SCRIPTS)),$(foreach t,$(RANKS_TESTS),$(BUILD)/tests/$(firstword $(subst :, ,$t))_test))
 FAMILY_TEST := $(BUILD)/tests/families/families_test
 EXTENDING_TESTS := $(filter $(BUILD)/tests/extending/%,$(TEST_PROGRAMS))

@@ -39,6 +39,7 @@ void test_config(um_config *c, const char *name, char *path, size_t path_size) {
     snprintf(c->dtype, sizeof(c->dtype), "float32");
     snprintf(c->device, sizeof(c->device), "%s", test_device("cpu"));
     c->tensor_parallel_size = test_ranks();
+    c->enable_expert_parallel = getenv("UM_TEST_EXPERT_PARALLEL") && (strstr(name, "moe") || strstr(name, "llada2"));
 }
 
 void test_open(test_engine *t, const um_config *c) {

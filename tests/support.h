@@ -24,7 +24,8 @@ int32_t test_ranks(void);
 bool test_has_room(const char *device, int32_t ranks);
 
 /* Fills a configuration for build/data/golden/models/<name>, or build/data/<name> when it contains a '/', in fp32, on
- * test_device("cpu"). It points to `path`, which receives the folder. */
+ * test_device("cpu") in test_ranks() ranks. With UM_TEST_EXPERT_PARALLEL ranks have whole experts of sdar_moe and
+ * llada2. The configuration points to `path`, which receives the folder. */
 void test_config(um_config *c, const char *name, char *path, size_t path_size);
 
 typedef struct test_engine {
