@@ -169,6 +169,8 @@ static void put_conditions(um_jw *w, const um_engine_header *h, const um_engine_
     um_jw_put_cstr(w, "device", h->config->device);
     um_jw_put_cstr(w, "device_name", h->device.name);
     um_jw_put_int(w, "threads", h->device.threads);
+    um_jw_put_int(w, "ranks", h->config->tensor_parallel_size);
+    um_jw_put_bool(w, "expert_parallel", h->config->enable_expert_parallel);
     um_jw_put_cstr(w, "shape", p->shape->name);
     um_jw_put_int(w, "layers", p->layers);
     um_jw_put_int(w, "all_layers", p->all_layers);

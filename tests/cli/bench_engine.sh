@@ -25,6 +25,7 @@ the_report_is_one_object_per_point() {
     [ "$(wc -l < "$work/report")" = 1 ]
     holds '.commit != "" and .cpu != "" and .device == "cpu" and .device_name != "" and .timed != ""'
     holds '.shape == "sdar-1.7b" and .layers == 1 and .all_layers == 28 and .dtype == "bfloat16" and .batch == 2'
+    holds '.ranks == 1 and .expert_parallel == false'
     holds '.block == 4 and .context == 8 and .strategy == "multi_bd" and .sampler == "confidence"'
 }
 steps_are_those_of_all_requests() {

@@ -9,8 +9,12 @@ static test_engine opened; /* its engine is not used */
 static char path[128];
 static um_config config;
 
+static int32_t ranks; /* with whole experts; 0: one */
+
 static void open_model(const char *name) {
     test_config(&config, name, path, sizeof path);
+    if (ranks) config.tensor_parallel_size = ranks;
+    config.enable_expert_parallel = ranks > 0;
     test_open(&opened, &config);
 }
 
@@ -44,6 +48,16 @@ static void check_operations(const um_engine_point *p) {
     }
     assert_true(fabs(share - 1) < 1e-9);
     assert_true(seconds > 0);
+}
+
+/* The step of two ranks is that of one. */
+static void ranks_with_whole_experts_are_measured(void **state) {
+    (void)state;
+    ranks = 2;
+    const um_engine_point p = measured("sdar_moe", "multi_bd", 3, 4);
+    ranks = 0;
+    check_step(&p.step[UM_STEP_DENOISE], 3 * 4);
+    check_operations(&p);
 }
 
 /* Blocks of 4 tokens: three passes over the block alone, then one that also stores it. */
@@ -229,6 +243,7 @@ static void the_chart_leaves_out_points_without_times(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_with_whole_experts_are_measured),
         cmocka_unit_test(blocks_are_denoised_and_committed),
         cmocka_unit_test(a_canvas_is_refreshed_and_denoised),
         cmocka_unit_test(shifted_predictions_and_experts_are_measured),
