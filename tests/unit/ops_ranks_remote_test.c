@@ -1,5 +1,5 @@
 /* Tests of the messages that rank 0 sends to ranks in other processes: the batch is found again, and a message that was
- * cut or changed is refused or gives a batch within the sizes of passes. */
+ * cut or changed is refused or gives a batch within the sizes of passes. And of copies of a batch within a process. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 /* cmocka.h needs the headers above. */
 #include <cmocka.h>
 
+#include "ops/message.h"
 #include "ops/ranks/group.h"
 
 enum { TOKENS = 6, VOCAB = 100, PAGE = 4 };
@@ -103,6 +104,54 @@ static void the_other_ranks_find_the_batch_again(void **state) {
     um_remote_free(receiver);
 }
 
+/* Packs a batch with its edits and bitmaps. Returns the bytes. */
+static size_t pack_all(const um_batch *b, char out[8192]) {
+    const um_message_capacity k = {.n_tokens = TOKENS,
+                                   .n_spans = 2,
+                                   .n_tiles = um_message_tiles(b, 16),
+                                   .n_rows = 2,
+                                   .tile_tokens = 16,
+                                   .vocab = VOCAB,
+                                   .page_size = PAGE};
+    memset(out, 0, 8192);
+    assert_true(um_message_bound(b, &k) <= 8192);
+    return um_message_pack(b, &k, NULL, out, 8192);
+}
+
+static void a_kept_batch_is_a_copy_with_answers_of_its_own(void **state) {
+    static char want[8192], got[8192];
+    um_kept_batch *k = um_kept_batch_new(&net, &config);
+    um_answer answers[2] = {{.best = 1}, {.best = 2}};
+    um_top top[2] = {{.id = 3}, {.id = 4}};
+    um_row own[2] = {rows[0], rows[1]};
+    um_batch b = batch;
+    (void)state;
+    own[0].top = top;
+    b.row = own;
+    b.answer = answers;
+    const size_t n = pack_all(&b, want);
+    for (int i = 0; i < 2; i++) { /* the second one uses the memory of the first */
+        const um_batch *kept = um_kept_batch_take(k, &b);
+        assert_int_equal(pack_all(kept, got), n);
+        assert_memory_equal(got, want, n);
+        assert_ptr_not_equal(kept->id, b.id);
+        assert_ptr_not_equal(kept->span[0].page, b.span[0].page);
+        assert_ptr_not_equal(kept->span[0].select->prior, prior);
+        assert_ptr_not_equal(kept->soft[0].w, soft_weights);
+        assert_ptr_not_equal(kept->row[0].allow, all_bits);
+        assert_ptr_not_equal(kept->row[0].edit, edits);
+        assert_ptr_not_equal(kept->save, saves);
+        kept->answer[1].best = 10 + i;
+        kept->row[0].top[1].id = 20 + i;
+        assert_int_equal(answers[1].best, i ? 10 : 2);
+        um_kept_batch_answer(k, &b);
+        assert_int_equal(answers[0].best, 1);
+        assert_int_equal(answers[1].best, 10 + i);
+        assert_int_equal(top[1].id, 20 + i);
+    }
+    um_kept_batch_free(k);
+}
+
 /* Checks that a batch stays within the sizes of passes. */
 static void check_batch(const um_batch *b) {
     int32_t n = 0;
@@ -150,6 +199,7 @@ static void damaged_messages_are_refused_or_harmless(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_other_ranks_find_the_batch_again),
+        cmocka_unit_test(a_kept_batch_is_a_copy_with_answers_of_its_own),
         cmocka_unit_test(damaged_messages_are_refused_or_harmless),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

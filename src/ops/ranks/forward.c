@@ -26,7 +26,9 @@ struct um_forward {
     bool spins; /* threads look for work and results for a while before they sleep */
     atomic_int n_busy;
     member member[UM_RANKS_MAX];
-    const um_batch *batch;    /* of JOB_PASS */
+    const um_batch *batch;    /* of JOB_PASS: that of the engine, or a copy of it */
+    const um_batch *given;    /* that of the engine */
+    um_kept_batch *kept;      /* NULL: GPUs have copied the batch when their passes have begun */
     const um_pass_size *size; /* [n_sizes] of JOB_WARM */
     int32_t n_sizes;
 };
@@ -147,6 +149,7 @@ um_status um_group_forward_new(um_forward **out, um_device *d, const um_network 
     um_ranks_set_link(f->shared, d->link);
     f->spins = !d->shares && um_cpu_count() > 2 * d->n;
     if (leads(d)) f->remote = um_remote_new(d->link, n, c);
+    if (d->shares) f->kept = um_kept_batch_new(n, c);
     um_group_networks_make(&f->networks, n, d, f->shared);
     init_locks(f);
     for (int32_t r = 0; r < d->n; r++) f->member[r].group = f;
@@ -186,6 +189,7 @@ void um_group_forward_free(um_forward *f) {
     for (int32_t r = f->d->n; r-- > 0;) f->d->inner->forward_free(f->member[r].forward);
     if (f->remote && !um_ranks_is_broken(f->shared, NULL)) (void)um_link_tell(f->d->link, UM_FRAME_FREE, NULL, 0, NULL);
     um_remote_free(f->remote);
+    um_kept_batch_free(f->kept);
     um_group_networks_free(&f->networks);
     um_ranks_free(f->shared);
     pthread_cond_destroy(&f->changed);
@@ -199,12 +203,17 @@ um_status um_group_submit(um_forward *f, const um_batch *b, um_err *err) {
     if (um_ranks_is_broken(f->shared, err)) return UM_EDEVICE;
     if (f->remote && um_remote_pass(f->remote, b, err)) return fail_link(f, err);
     um_group_networks_refresh(&f->networks);
-    f->batch = b;
+    f->given = b;
+    f->batch = f->kept ? um_kept_batch_take(f->kept, b) : b;
     start_job(f, JOB_PASS);
     return UM_OK;
 }
 
-um_status um_group_wait(um_forward *f, um_err *err) { return wait_for_ranks(f, err); }
+um_status um_group_wait(um_forward *f, um_err *err) {
+    um_status s = wait_for_ranks(f, err);
+    if (!s && f->kept) um_kept_batch_answer(f->kept, f->given);
+    return s;
+}
 
 um_status um_group_warm(um_forward *f, const um_pass_size *size, int32_t n, um_err *err) {
     f->size = size;

@@ -65,6 +65,15 @@ void um_group_networks_make(um_group_networks *g, const um_network *whole, const
 void um_group_networks_refresh(um_group_networks *g);
 void um_group_networks_free(um_group_networks *g);
 
+/* A copy of the batch of a pass (keep.c). */
+typedef struct um_kept_batch um_kept_batch;
+um_kept_batch *um_kept_batch_new(const um_network *n, const um_forward_config *c);
+void um_kept_batch_free(um_kept_batch *k); /* k may be NULL */
+/* Copies a batch with all that it points to. The copy is valid until the next call. */
+const um_batch *um_kept_batch_take(um_kept_batch *k, const um_batch *b);
+/* Copies the answers of a finished pass to the batch that was taken last. */
+void um_kept_batch_answer(const um_kept_batch *k, const um_batch *b);
+
 /* What rank 0 sends to the ranks in other processes (remote.c). Errors are those of um_link_tell. */
 typedef struct um_remote um_remote;
 um_remote *um_remote_new(struct um_link *link, const um_network *n, const um_forward_config *c);
