@@ -13,6 +13,7 @@ static void group_close(um_device *d) {
     if (!d || d->is_stuck) return;
     um_link_close(d->link);
     for (int32_t r = 0; r < (d->shares ? 1 : d->n); r++) d->inner->close(d->member[r]);
+    um_pool_free(d->loaders);
     um_free(d);
 }
 
@@ -78,6 +79,7 @@ static um_status group_open(um_device **out, const um_backend *self, const um_de
     }
     for (int32_t r = 1; r < d->n && !d->shares && !s; r++)
         for (int32_t k = 0; k < r && !s; k++) s = connect(d, c, k, r, err);
+    if (!s && !d->shares && d->n > 1) s = um_pool_new(&d->loaders, d->n, err);
     if (!s && b->launch) s = join_others(d, b, err);
     if (s) {
         group_close(d);
@@ -143,23 +145,46 @@ static um_status take_slices(um_device *d, um_weight *w, int32_t r, const um_cut
     return d->inner->weight(d->member[r], &w->member[r], part, n, type, err);
 }
 
+/* A matrix that the members take their slices of. */
+typedef struct loading {
+    um_device *d;
+    um_weight *w;
+    const um_tensor *part;
+    int n_parts;
+    um_dtype type;
+    const um_cut *cut;
+    um_status status[UM_RANKS_MAX];
+    um_err err[UM_RANKS_MAX];
+} loading;
+
+/* Loads the slices of member r. */
+static void load_member(void *arg, int r, int thread) {
+    loading *l = (loading *)arg;
+    um_device *d = l->d;
+    um_cut_slice slice[UM_CUT_SLICES_MAX];
+    int n = 0;
+    (void)thread;
+    l->status[r] = um_cut_slices(l->cut, l->part, l->n_parts, l->type, d->first + r, d->all, slice, &n, &l->err[r]);
+    if (!l->status[r] && n) l->status[r] = take_slices(d, l->w, r, slice, n, l->type, &l->err[r]);
+    um_cut_release(slice, &n);
+}
+
 static um_status group_weight_cut(um_device *d, um_weight **out, const um_tensor *part, int n_parts, um_dtype type,
                                   const um_cut *cut, um_err *err) {
+    const bool is_shared = d->shares && cut->kind == UM_CUT_NONE;
     um_weight *w = UM_NEW(um_weight);
-    um_cut_slice slice[UM_CUT_SLICES_MAX];
+    loading l = {d, w, part, n_parts, type, cut, {UM_OK}, {{0}}};
     um_status s = UM_OK;
     w->d = d;
+    if (d->loaders) um_pool_run(d->loaders, load_member, &l, d->n);
     for (int32_t r = 0; r < d->n && !s; r++) {
-        int n = 0;
-        if (r > 0 && d->shares && cut->kind == UM_CUT_NONE) {
-            w->member[r] = w->member[0];
-            w->rows[r] = w->rows[0];
-            w->in[r] = w->in[0];
-            continue;
-        }
-        s = um_cut_slices(cut, part, n_parts, type, d->first + r, d->all, slice, &n, err);
-        if (!s && n) s = take_slices(d, w, r, slice, n, type, err);
-        um_cut_release(slice, &n);
+        if (!d->loaders && (r == 0 || !is_shared)) load_member(&l, r, 0);
+        s = l.status[r];
+        if (s && err) *err = l.err[r];
+        if (r == 0 || !is_shared) continue;
+        w->member[r] = w->member[0];
+        w->rows[r] = w->rows[0];
+        w->in[r] = w->in[0];
     }
     if (s) {
         group_weight_free(d, w);

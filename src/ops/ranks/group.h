@@ -26,6 +26,7 @@ struct um_device {
     int32_t max_tokens; /* largest passes of the members */
     bool is_stuck;      /* the thread of a rank hangs, and still uses the members and their weights */
     bool shares;        /* the members use the memory of the host, and member 0's device and whole matrices serve all */
+    um_pool *loaders;   /* a thread for each member; NULL: one thread loads the weights of all */
     um_device *member[UM_RANKS_MAX];
 };
 
