@@ -295,22 +295,13 @@ static void check_kinds(const kind *const *k, size_t n) {
                   (long long)(happened.found - found));
 }
 
-/* GPUs refuse to divide models that feed blends of embeddings (golden/ranks tests it). */
-static bool is_divided(const kind *k) {
-    const char *device = test_device("cpu");
-    const bool is_host = um_streq(device, "cpu") || um_streq(device, "ref");
-    if (is_host || test_ranks() == 1 || !um_streq(k->model, GEMMA)) return true;
-    print_message("# %s is not divided among GPUs\n", k->model);
-    return false;
-}
-
 static void no_schedule_changes_an_answer(void **state) {
     (void)state;
     const char *only = getenv("UM_TEST_KIND");
     seed = test_seed();
     for (size_t i = 0; i < UM_LEN(kinds); i++) {
         const kind *k = &kinds[i];
-        if ((!only || (size_t)atoi(only) == i) && is_divided(k)) check_kinds(&k, 1);
+        if (!only || (size_t)atoi(only) == i) check_kinds(&k, 1);
     }
     assert_true(only || (happened.preemptions > 0 && happened.found > 0 && happened.chunks > 0));
 }
@@ -327,7 +318,7 @@ static void neighbours_of_other_strategies_change_no_answer(void **state) {
             is_first &= k >= i;
             same[n++] = &kinds[k];
         }
-        if (is_first && n > 1 && is_divided(same[0])) check_kinds(same, n);
+        if (is_first && n > 1) check_kinds(same, n);
     }
 }
 
