@@ -512,6 +512,54 @@ static void four_ranks_of_larger_models(void **state) {
     place.dummy = false;
 }
 
+/* Writes an answer to a prompt of 700 tokens, which is stored in one pass. */
+static void answer_long_prompt(const char *folder, int32_t ranks, test_answer *out) {
+    test_engine t;
+    um_config c;
+    um_request r;
+    um_err err = {0};
+    int32_t id[700];
+    um_config_init(&c);
+    c.model = folder;
+    c.load_format = UM_LOAD_DUMMY;
+    c.max_model_len = 768;
+    c.max_num_batched_tokens = 1024;
+    c.tensor_parallel_size = ranks;
+    snprintf(c.device, sizeof c.device, "%s", test_device("cpu"));
+    snprintf(c.dtype, sizeof c.dtype, "float32");
+    for (int32_t i = 0; i < 700; i++) id[i] = (int32_t)(um_rng_u64(11, (uint64_t)i) % 490);
+    test_open(&t, &c);
+    um_request_init(t.engine, &r);
+    r.ids = id;
+    r.n_ids = UM_LEN(id);
+    r.sampling.max_tokens = 24;
+    r.sampling.ignore_eos = true;
+    r.events = UM_EVENT_TEXT;
+    r.on_event = test_collect;
+    r.arg = out;
+    if (um_engine_add(t.engine, &r, NULL, &err)) fail_msg("%s", err.msg);
+    test_drain(t.engine);
+    test_close(&t);
+}
+
+/* GPUs divide the rows of a pass with 700 tokens of 1,024 elements. The weights are random, so the test compares ids
+ * that are chosen by small differences: an error in one row changes some of them. */
+static void long_prompts_in_ranks(void **state) {
+    static test_answer one;
+    char folder[64];
+    (void)state;
+    make_folder(folder, "build/data/golden/models/sdar", "\"hidden_size\": 128", "\"hidden_size\": 1024");
+    answer_long_prompt(folder, 1, &one);
+    assert_int_equal(one.n, 24);
+    for (int32_t ranks = 2; ranks <= 4 && test_has_room(test_device("cpu"), ranks); ranks += 2) {
+        test_answer several = {0};
+        answer_long_prompt(folder, ranks, &several);
+        assert_int_equal(several.n, one.n);
+        assert_memory_equal(several.token, one.token, (size_t)one.n * sizeof *one.token);
+    }
+    remove_folder(folder);
+}
+
 static void adapters_in_ranks(void **state) {
     static const struct {
         const char *model, *within, *leaves, *config;
@@ -578,6 +626,7 @@ int main(void) {
         cmocka_unit_test(widths_that_do_not_divide_evenly_in_ranks),
         cmocka_unit_test(widths_that_do_not_divide_evenly_in_six_ranks),
         cmocka_unit_test(four_ranks_of_larger_models),
+        cmocka_unit_test(long_prompts_in_ranks),
         cmocka_unit_test(adapters_in_ranks),
         cmocka_unit_test(refuses_numbers_that_do_not_divide),
         cmocka_unit_test(refuses_whole_experts_that_do_not_divide),
@@ -588,6 +637,7 @@ int main(void) {
         cmocka_unit_test(widths_that_do_not_divide_evenly_in_ranks),
         cmocka_unit_test(widths_that_do_not_divide_evenly_in_six_ranks),
         cmocka_unit_test(four_ranks_of_larger_models),
+        cmocka_unit_test(long_prompts_in_ranks),
         cmocka_unit_test(adapters_in_ranks),
         cmocka_unit_test(refuses_whole_experts_that_do_not_divide),
     };
