@@ -316,6 +316,19 @@ size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t
  * the columns are multiples of 16. */
 void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s);
 
+/* ---- Routers (router.cu) ---- */
+/* Returns whether the current device, a Hopper GPU, and the sizes suit um_cu_router_product: rows in fours, columns a
+ * multiple of 64 up to 6144. */
+bool um_cu_router_suits(int32_t rows, int32_t in);
+/* Bytes of a router's weights as the product reads them. */
+size_t um_cu_router_bytes(int32_t rows, int32_t in);
+/* Stores a router's weights of UM_F32 as the product reads them. *exact: bf16 has all of them; otherwise the product
+ * can't be used. Waits for the device. */
+um_status um_cu_router_pack(const um_cu_matrix *w, void *out, bool *exact, cudaStream_t s, um_err *err);
+/* y[t] = W x[t], for packed weights [rows, in]; x [T, in] and y [T, rows] fp32, aligned to 16 bytes. Products are exact
+ * and sums fp32, in an order that `in` alone determines. */
+void um_cu_router_product(const void *w, int32_t rows, int32_t in, const float *x, int32_t T, float *y, cudaStream_t s);
+
 /* ---- Head (head.cu, filter.cu, blend.cu) ---- */
 #define UM_CU_VOCAB_TILE 32768 /* ids whose logits exist at a time */
 #define UM_CU_HEAD_ROWS  1024  /* rows whose logits of these ids exist at a time */

@@ -82,6 +82,13 @@ static void init_kept(um_forward *f) {
     f->kept.place = UM_NEW_ARRAY(um_kept_place, (size_t)f->kept.n);
 }
 
+/* Bytes of a layer's router for tensor cores; 0: routers are computed in fp32. */
+static size_t router_bytes(const um_forward *f) {
+    const int32_t E = f->net->route.n_experts, H = f->net->hidden;
+    const bool suits = E && f->d->dtype == UM_BF16 && !um_cu_use(f->d, NULL) && um_cu_router_suits(E, H);
+    return suits ? um_cu_router_bytes(E, H) : 0;
+}
+
 enum { BUFFERS_MAX = 40 };
 
 /* Lists the buffers of the pass. Returns their number. */
@@ -104,6 +111,7 @@ static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
         {(void **)&f->coded.code, codes ? rows_bytes(UM_MAX(T, R), w.in, UM_F8) : 0, "activations in 8 bits"},
         {(void **)&f->coded.scale, codes ? rows_bytes(UM_MAX(T, R), 1, UM_F32) : 0, "scales of activations"},
         {(void **)&f->routed, rows_bytes(T, E, UM_F32), "router products"},
+        {(void **)&f->routers, um_mul((size_t)n->n_layers, router_bytes(f)), "routers"},
         {(void **)&f->low, rows_bytes(T, n->rank_max, UM_F32), "products of adapters"},
         {(void **)&f->branch[0], rows_bytes(T, w.branch, UM_F32), "results before their norms"},
         {(void **)&f->branch[1], E ? rows_bytes(T, w.branch, UM_F32) : 0, "results before their norms"},
@@ -243,6 +251,17 @@ static um_status new_expert_list(const um_network *n, um_weight *const *w, const
     return s;
 }
 
+/* Packs the router of a layer for tensor cores, unless bf16 would round its weights. */
+static um_status new_router(um_forward *f, int32_t layer, um_err *err) {
+    const um_cu_matrix *w = &f->net->layer[layer].router.w->m;
+    void *to = f->routers + (size_t)layer * router_bytes(f);
+    bool exact = false;
+    if (!f->routers) return UM_OK;
+    const um_status s = um_cu_router_pack(w, to, &exact, f->d->stream, err);
+    f->experts[layer].router = exact ? to : NULL;
+    return s;
+}
+
 static um_status new_experts(um_forward *f, um_err *err) {
     const um_network *n = f->net;
     um_status s = UM_OK;
@@ -254,6 +273,7 @@ static um_status new_experts(um_forward *f, um_err *err) {
         um_cu_experts *e = &f->experts[i];
         s = new_expert_list(n, y->expert_gate_up, &e->gate_up, &e->gate_up_scale, err);
         if (!s) s = new_expert_list(n, y->expert_down, &e->down, &e->down_scale, err);
+        if (!s) s = new_router(f, i, err);
     }
     return s;
 }

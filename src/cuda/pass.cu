@@ -292,11 +292,28 @@ static void feed_forward(launch *p, const gated_layer *l, output *out) {
     out->add = true;
 }
 
+/* Computes the scores f->routed of the experts from f->exact. */
+static void scores(launch *p, int32_t layer, const um_cu_low_rank *adapters) {
+    um_forward *f = p->f;
+    const um_linear *router = &f->net->layer[layer].router;
+    const um_cu_matrix *m = &router->w->m;
+    const void *packed = f->experts[layer].router;
+    if (!packed) {
+        linear(p, router, adapters, f->exact, false, UM_F32, f->routed, "router");
+        return;
+    }
+    um_cu_router_product(packed, m->rows, m->in, f->exact, rows_of(p), f->routed, p->s);
+    if (adapters && p->sizes.adapts)
+        um_cu_low_rank_add(&p->b, adapters, m->in, m->rows, f->net->rank_max, m->type, f->exact, f->low, UM_F32,
+                           f->routed, p->s);
+    check(p, "router");
+}
+
 /* Computes the sum of the experts that the router chooses by f->exact, with h in f->normed. The output is fp32. */
 static void experts(launch *p, int32_t layer, const um_cu_low_rank *router_adapters, const output *out) {
     um_forward *f = p->f;
     const um_layer *y = &f->net->layer[layer];
-    linear(p, &y->router, router_adapters, f->exact, false, UM_F32, f->routed, "router");
+    scores(p, layer, router_adapters);
     const um_cu_experts *e = &f->experts[layer];
     const um_cut_range own = um_own_experts(f->net);
     if (e->gate_up_scale) input_of(p, &y->expert_gate_up[own.start]->m, f->normed); /* f->coded */

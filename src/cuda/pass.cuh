@@ -42,6 +42,7 @@ typedef struct um_cu_adapters {
 typedef struct um_cu_experts {
     const void **gate_up, **down;
     const void **gate_up_scale, **down_scale; /* NULL unless the matrices are in e4m3 */
+    const void *router;                       /* packed by um_cu_router_pack; NULL: the router is computed in fp32 */
 } um_cu_experts;
 
 /* Passes of one kind start the same kernels. flags: see kind_of in pass.cu. */
@@ -84,6 +85,7 @@ struct um_forward {
     void *gate_up, *gated; /* [T, 2 * widest ff], [T, widest ff] operands */
     um_cu_coded coded; /* [T or rows, widest operand], and its scales: an operand in e4m3; NULL without such weights */
     float *routed;     /* [T, E] */
+    char *routers;     /* [n_layers] routers for tensor cores; NULL: they are computed in fp32 */
     float *low;        /* [T, rank_max] */
     float *branch[2];  /* [T, H] results of attention and feed-forward layers before their norms; NULL: not used */
     float *blend;      /* [n_blends, H] blends of embeddings for later passes; NULL: there are none */

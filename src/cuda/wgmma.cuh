@@ -127,6 +127,18 @@ template <> __device__ __forceinline__ void um_cu_multiply_64<false>(float *d, c
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));
 }
 
+/* d += a b for b [128, 16]. */
+static __device__ __forceinline__ void um_cu_multiply_rows_128(float *d, const uint32_t a[4], uint32_t b) {
+    asm volatile("{\n"
+                 ".reg .b64 db;\n"
+                 "mov.b64 db, {%68, " UM_CU_OPERAND_HIGH "};\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" UM_CU_L64
+                 "}, {%64, %65, %66, %67}, db, 1, 1, 1, 0;\n"
+                 "}"
+                 : UM_CU_D32(0), UM_CU_D32(32)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));
+}
+
 /* Returns the low half of the descriptor of an operand [N, 16] that lies transposed: 16 rows of N elements, in blocks
  * of 64 elements that are `block` bytes apart. The 16 rows behind have the low half + 2048 / 16. */
 static __device__ __forceinline__ uint32_t um_cu_transposed_low(uint32_t address, uint32_t block) {

@@ -311,9 +311,9 @@ static double read_rate(check *c) {
 
 /* ---- The program ------------------------------------------------------------------------------------------------- */
 
-static const check_list *const lists[] = {&embed_checks,    &norm_checks, &product_checks,   &stream_checks,
-                                          &low_rank_checks, &kv_checks,   &attention_checks, &select_checks,
-                                          &moe_checks,      &head_checks, &fp8_checks,       &rank_checks};
+static const check_list *const lists[] = {
+    &embed_checks,  &norm_checks,   &product_checks, &stream_checks, &low_rank_checks, &kv_checks,  &attention_checks,
+    &select_checks, &router_checks, &moe_checks,     &head_checks,   &fp8_checks,      &rank_checks};
 
 /* Which cases run: those whose name contains `only` and none of the words in `skip`. */
 typedef struct choice {

@@ -26,7 +26,7 @@ typedef struct check_list {
     int n_cases;
 } check_list;
 extern const check_list embed_checks, norm_checks, product_checks, low_rank_checks, kv_checks, attention_checks,
-    select_checks, moe_checks, stream_checks, head_checks, fp8_checks, rank_checks;
+    select_checks, router_checks, moe_checks, stream_checks, head_checks, fp8_checks, rank_checks;
 
 /* ---- Random numbers: the seed is printed; UM_TEST_SEED sets it ---- */
 float check_signed(check *c);             /* (-1, 1) */
