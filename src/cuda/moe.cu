@@ -317,11 +317,15 @@ static __global__ void add_kernel(um_cu_batch b, int top_k, int hidden, um_cu_ro
     if (t >= um_cu_header(b)->n_tokens || i >= hidden) return;
     const size_t first = (size_t)t * top_k;
     float sum = add ? y[(size_t)t * hidden + i] : 0;
-#pragma unroll 8
-    for (int k = 0; k < top_k; k++) {
-        if (PART && (uint32_t)(routes.expert[first + k] - first_own) >= (uint32_t)n_own) continue;
-        sum += routes.weight[first + k] * out[(first + k) * hidden + i];
+    int from = 0, end = top_k;
+    if (PART) {
+        const uint32_t *word = routes.chosen + t;
+        const size_t step = (size_t)b.capacity.n_tokens;
+        from = um_cu_experts_below(word, step, first_own);
+        end = um_cu_experts_below(word, step, first_own + n_own);
     }
+#pragma unroll 8
+    for (int k = from; k < end; k++) sum += routes.weight[first + k] * out[(first + k) * hidden + i];
     y[(size_t)t * hidden + i] = sum;
 }
 
@@ -379,7 +383,7 @@ static size_t divide(const um_expert_route *r, int32_t n_tokens, int32_t hidden,
     const size_t T = (size_t)n_tokens, E = (size_t)r->n_experts, pairs = T * (size_t)r->top_k;
     char *base = (char *)scratch;
     size_t at = 0;
-    p->routes.expert = (int32_t *)part_at(base, &at, 4 * pairs);
+    p->routes.chosen = (uint32_t *)part_at(base, &at, 4 * T * UM_CEIL_DIV(E, 32));
     p->routes.weight = (float *)part_at(base, &at, 4 * pairs);
     p->routes.pool = (uint32_t *)part_at(base, &at, r->capacity ? 4 * T * UM_CEIL_DIV(E, 32) : 0);
     p->routes.count = (int32_t *)part_at(base, &at, 4 * E);

@@ -146,26 +146,29 @@ static __device__ void limit_to_groups(const um_expert_route &r, float *choice, 
     __syncwarp();
 }
 
-/* Writes the experts whose key is 0 in ascending order, and their weights. list is scratch [top_k]. */
-static __device__ void write_experts(const um_expert_route &r, const uint32_t *key, const float *score,
-                                     const float *expert_scale, float *list, int32_t *expert, float *weight, int lane) {
+/* Writes the bitmap of the experts whose key is 0, in words `step` apart, and their weights in ascending order.
+ * Replaces the keys by the experts. list is scratch [top_k]. */
+static __device__ void write_experts(const um_expert_route &r, uint32_t *key, const float *score,
+                                     const float *expert_scale, float *list, uint32_t *chosen, size_t step,
+                                     float *weight, int lane) {
     int n = 0;
     for (int from = 0; from < r.n_experts; from += 32) {
         const int e = from + lane;
-        const bool chosen = e < r.n_experts && !key[e];
-        const uint32_t bits = __ballot_sync(0xffffffffu, chosen);
-        if (chosen) {
-            const int at = n + __popc(bits & ((1u << lane) - 1));
-            expert[at] = e;
+        const bool mine = e < r.n_experts && !key[e];
+        const uint32_t bits = __ballot_sync(0xffffffffu, mine);
+        if (mine) {
+            const int at = n + __popc(bits & ((1u << lane) - 1)); /* at most e, so all lanes have read this key */
+            key[at] = (uint32_t)e;
             list[at] = score[e];
         }
+        if (lane == 0) chosen[from / 32 * step] = bits;
         n += __popc(bits);
     }
     __syncwarp();
     float sum = 0;
     for (int k = 0; k < r.top_k; k++) sum += list[k];
     for (int k = lane; k < r.top_k; k += 32) {
-        const float by = expert_scale ? expert_scale[expert[k]] : 1;
+        const float by = expert_scale ? expert_scale[key[k]] : 1;
         weight[k] = (r.normalize ? list[k] / (sum + 1e-20f) : list[k]) * r.scale * by;
     }
 }
@@ -190,26 +193,28 @@ static __global__ void route_kernel(um_cu_batch b, um_expert_route r, const floa
     for (int e = lane; e < E; e += 32) key[e] = order_of(choice[e]);
     __syncwarp();
     take_largest(key, E, r.top_k, lane);
-    const size_t pair = (size_t)t * r.top_k;
-    write_experts(r, key, score, expert_scale, extra, out.expert + pair, out.weight + pair, lane);
+    write_experts(r, key, score, expert_scale, extra, out.chosen + t, (size_t)b.capacity.n_tokens,
+                  out.weight + (size_t)t * r.top_k, lane);
 }
 
 /* ---- Lists ------------------------------------------------------------------------------------------------------- */
 
-/* Lists the pairs of an expert. Each warp reads one of LIST_WARPS equal parts of all pairs, first to count, then to
+/* Lists the pairs of an expert. Each warp reads one of LIST_WARPS equal parts of the tokens, first to count, then to
  * write. One CTA per expert, from first_expert on. */
 static __global__ void __launch_bounds__(LIST_WARPS * 32)
-    list_kernel(um_cu_batch b, int top_k, int first_expert, const int32_t *expert, int32_t *count, int32_t *pair) {
+    list_kernel(um_cu_batch b, int top_k, int first_expert, const uint32_t *chosen, int32_t *count, int32_t *pair) {
     um_cu_let_next_start();
     um_cu_wait_for_previous();
     __shared__ int found[LIST_WARPS];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, e = first_expert + blockIdx.x;
-    const int n = um_cu_header(b)->n_tokens * top_k;
+    const int n = um_cu_header(b)->n_tokens;
     const int part = UM_CEIL_DIV(UM_CEIL_DIV(n, 32), LIST_WARPS) * 32;
     const int from = UM_MIN(warp * part, n), end = UM_MIN(from + part, n);
+    const size_t step = (size_t)b.capacity.n_tokens;
+    const uint32_t *word = chosen + e / 32 * step, bit = 1u << (e % 32);
     int mine = 0;
 #pragma unroll 4
-    for (int i = from + lane; i < end; i += 32) mine += expert[i] == e;
+    for (int t = from + lane; t < end; t += 32) mine += (word[t] & bit) != 0;
     mine = __reduce_add_sync(0xffffffffu, mine);
     if (lane == 0) found[warp] = mine;
     __syncthreads();
@@ -220,12 +225,13 @@ static __global__ void __launch_bounds__(LIST_WARPS * 32)
     }
     if (threadIdx.x == 0) count[e] = all;
     if (!mine) return;
-    int32_t *list = pair + (size_t)e * b.capacity.n_tokens;
+    int32_t *list = pair + e * step;
 #pragma unroll 4
     for (int i = from; i < end; i += 32) {
-        const bool hit = i + lane < end && expert[i + lane] == e;
+        const int t = i + lane;
+        const bool hit = t < end && word[t] & bit;
         const uint32_t bits = __ballot_sync(0xffffffffu, hit);
-        if (hit) list[at + __popc(bits & ((1u << lane) - 1))] = i + lane;
+        if (hit) list[at + __popc(bits & ((1u << lane) - 1))] = t * top_k + um_cu_experts_below(chosen + t, step, e);
         at += __popc(bits);
     }
 }
@@ -239,6 +245,6 @@ void um_cu_route(const um_cu_batch *b, const um_cu_moe *a, const um_cu_routes *o
         um_cu_start(pool_kernel, dim3(T), dim3(n_warps * 32), bytes, s, *b, *r, a->logits, a->bias, out->pool);
     um_cu_start(route_kernel, dim3(UM_CEIL_DIV(T, n_warps)), dim3(n_warps * 32), bytes, s, *b, *r, a->logits, a->bias,
                 a->expert_scale, *out);
-    um_cu_start(list_kernel, dim3(a->n_own), dim3(LIST_WARPS * 32), 0, s, *b, r->top_k, a->first_own, out->expert,
+    um_cu_start(list_kernel, dim3(a->n_own), dim3(LIST_WARPS * 32), 0, s, *b, r->top_k, a->first_own, out->chosen,
                 out->count, out->pair);
 }

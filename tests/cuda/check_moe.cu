@@ -1,6 +1,7 @@
 /* Checks of the mixture of experts: all kinds of routing, odd shapes and padding against the reference; the same bits
  * for a token alone and in a batch; the time of LLaDA2-mini's layer. */
 #include "check.cuh"
+#include "cuda/route.cuh"
 #include "ops/expert_route.h"
 
 enum {
@@ -396,6 +397,39 @@ static void check_layer(check *c, const check_case *k) {
     check_time(c, bytes, 6.0 * d.n * d.r.top_k * (double)expert, call_moe, &t);
 }
 
+typedef struct routing_call {
+    timed_call t;
+    const void *packed; /* the router */
+    const float *x;
+    um_cu_routes routes;
+} routing_call;
+
+static void call_routing(void *arg) {
+    const routing_call *r = (const routing_call *)arg;
+    const um_cu_moe *a = &r->t.a;
+    um_cu_router_product(r->packed, a->route.n_experts, a->hidden, r->x, r->t.b.capacity.n_tokens, (float *)a->logits,
+                         r->t.stream);
+    um_cu_route(&r->t.b, a, &r->routes, r->t.stream);
+}
+
+/* The time of a router with its choice and lists. */
+static void check_routing(check *c, const check_case *k) {
+    moe_data d = new_data(c, k);
+    if (!um_cu_router_suits(d.r.n_experts, d.hidden)) return;
+    const size_t n = (size_t)d.n, E = (size_t)d.r.n_experts, K = (size_t)d.r.top_k, H = (size_t)d.hidden;
+    routing_call r = {{part_of(c, &d, 0, d.n, d.capacity), prepare(c, &d, 0, d.capacity), check_stream(c)}};
+    void *packed = check_device(c, um_cu_router_bytes(d.r.n_experts, d.hidden));
+    check_cuda(c, cudaMemset(packed, 0, um_cu_router_bytes(d.r.n_experts, d.hidden)), "cudaMemset");
+    r.packed = packed;
+    r.x = (const float *)check_upload(c, d.x, n * H * sizeof(float));
+    r.routes.chosen = (uint32_t *)check_device(c, n * UM_CEIL_DIV(E, 32) * sizeof(uint32_t));
+    r.routes.weight = (float *)check_device(c, n * K * sizeof(float));
+    r.routes.count = (int32_t *)check_device(c, E * sizeof(int32_t));
+    r.routes.pair = (int32_t *)check_device(c, E * n * sizeof(int32_t));
+    check_time(c, 2.0 * (double)(E * H) + 4.0 * (double)(n * H) + 4.0 * (double)(n * E), 2.0 * (double)(n * E * H),
+               call_routing, &r);
+}
+
 static const check_case cases[] = {
     {"moe fp32 1 token, 1 expert", check_parity, {1, 1, 1, 1, 0, 8}, UM_F32},
     {"moe fp32 1 of 4 experts", check_parity, {7, 8, 64, 24, 0, 0}, UM_F32},
@@ -434,6 +468,10 @@ static const check_case cases[] = {
     {"fp8 moe one expert, 1024 tokens", check_parity, {1024, 1024, 64, 32, 0, 8}, UM_F8},
     {"fp8 moe llada2-mini layer, 32 tokens", check_layer, {32, 32, 2048, 512, 0, 4}, UM_F8},
     {"fp8 moe llada2-mini layer, 1024 tokens", check_layer, {1024, 1024, 2048, 512, 0, 4}, UM_F8},
+    {"moe routing llada2-mini, 32 tokens", check_routing, {32, 32, 2048, 8, 0, 4}, UM_BF16},
+    {"moe routing llada2-mini, 512 tokens", check_routing, {512, 512, 2048, 8, 0, 4}, UM_BF16},
+    {"moe routing llada2-mini, 1024 tokens", check_routing, {1024, 1024, 2048, 8, 0, 4}, UM_BF16},
+    {"moe routing llada2-mini, 4096 tokens", check_routing, {4096, 4096, 2048, 8, 0, 4}, UM_BF16},
     {"moe bf16 llada2-mini layer, 1 token", check_layer, {1, 1, 2048, 512, 0, 4}, UM_BF16},
     {"moe bf16 llada2-mini layer, 32 tokens", check_layer, {32, 32, 2048, 512, 0, 4}, UM_BF16},
     {"moe bf16 llada2-mini layer, 256 tokens", check_layer, {256, 256, 2048, 512, 0, 4}, UM_BF16},
