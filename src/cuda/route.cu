@@ -1,5 +1,6 @@
 /* Routing on the device: the formulas of ops/expert_route.c, with the same order of operations in fp32. One warp routes
- * a token. Then one CTA per expert lists its tokens, so that the lists are in ascending order without atomics. */
+ * a token: in registers, or in shared memory when there are many experts or groups. Then one CTA per expert lists its
+ * tokens, so that the lists are in ascending order without atomics. */
 #include "cuda/mma.cuh"
 #include "cuda/route.cuh"
 
@@ -197,6 +198,169 @@ static __global__ void route_kernel(um_cu_batch b, um_expert_route r, const floa
                   out.weight + (size_t)t * r.top_k, lane);
 }
 
+/* ---- Tokens, in registers ---------------------------------------------------------------------------------------- */
+
+/* The same for at most 32 * N experts and 32 groups. Lane i has the experts i, i + 32, and so on. */
+
+/* Returns the float whose order_of is key. */
+static __device__ __forceinline__ float float_of(uint32_t key) {
+    return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
+}
+
+/* Computes the scores of a token's experts as token_scores does. shared is scratch [E]. */
+template <int N>
+static __device__ __forceinline__ void lane_scores(const um_expert_route &r, const float z[N], const float bias[N],
+                                                   float *shared, float score[N], float choice[N], int lane) {
+    const int E = r.n_experts;
+    if (r.score == UM_SCORE_SOFTMAX) {
+        const float by = r.sharpness == 0 ? 1 : r.sharpness;
+        float max = -INFINITY, sum = 0;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (lane + 32 * i < E) max = fmaxf(max, z[i]);
+        for (int d = 16; d; d /= 2) max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, d));
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            score[i] = expf((z[i] - max) * by);
+            if (lane + 32 * i < E) shared[lane + 32 * i] = score[i];
+        }
+        __syncwarp();
+#pragma unroll 8
+        for (int e = 0; e < E; e++) sum += shared[e]; /* in the order of the experts */
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < N; i++) score[i] /= sum;
+    } else
+#pragma unroll
+        for (int i = 0; i < N; i++) score[i] = 1 / (1 + expf(-z[i]));
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        if (r.bias == UM_BIAS_SCORE) score[i] += bias[i];
+        choice[i] = score[i] + (r.bias == UM_BIAS_CHOICE ? bias[i] : 0);
+    }
+}
+
+/* Returns the bitmap of the topk_group best groups. */
+template <int N>
+static __device__ __forceinline__ uint32_t best_groups(const um_expert_route &r, const float choice[N], int lane) {
+    const int width = r.n_experts / r.n_group;
+    uint32_t mine = 0, best = 0; /* the key of the group of this lane's number */
+    for (int g = 0; g < r.n_group; g++) {
+        uint32_t top[2] = {0, 0};
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const bool inside = (unsigned)(lane + 32 * i - g * width) < (unsigned)width;
+            const uint32_t key = inside ? order_of(choice[i]) : 0;
+            top[1] = UM_MAX(top[1], UM_MIN(top[0], key));
+            top[0] = UM_MAX(top[0], key);
+        }
+        const uint32_t first = __reduce_max_sync(0xffffffffu, top[0]);
+        const int owner = __ffs((int)__ballot_sync(0xffffffffu, top[0] == first)) - 1;
+        const uint32_t second = __reduce_max_sync(0xffffffffu, lane == owner ? top[1] : top[0]);
+        const float sum = width > 1 ? float_of(first) + float_of(second) : float_of(first);
+        if (lane == g) mine = order_of(sum);
+    }
+    for (int k = 0; k < r.topk_group; k++) {
+        const uint32_t most = __reduce_max_sync(0xffffffffu, mine);
+        const int owner = __ffs((int)__ballot_sync(0xffffffffu, mine == most)) - 1;
+        best |= 1u << owner;
+        if (lane == owner) mine = 0;
+    }
+    return best;
+}
+
+/* Replaces the top_k largest keys with 0, the first among equals. */
+template <int N> static __device__ __forceinline__ void take_best(uint32_t key[N], int top_k, int lane) {
+    for (int k = 0; k < top_k; k++) {
+        uint32_t top = key[0];
+#pragma unroll
+        for (int i = 1; i < N; i++) top = UM_MAX(top, key[i]);
+        top = __reduce_max_sync(0xffffffffu, top);
+        int first = 32 * N;
+#pragma unroll
+        for (int i = N - 1; i >= 0; i--)
+            if (key[i] == top) first = lane + 32 * i;
+        first = (int)__reduce_min_sync(0xffffffffu, (uint32_t)first);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (first == lane + 32 * i) key[i] = 0;
+    }
+}
+
+/* Writes the bitmap of the experts whose key is 0, and their weights in ascending order. shared is scratch [2 top_k].
+ */
+template <int N>
+static __device__ __forceinline__ void write_best(const um_expert_route &r, const uint32_t key[N], const float score[N],
+                                                  const float *expert_scale, float *shared, uint32_t *chosen,
+                                                  size_t step, float *weight, int lane) {
+    int n = 0;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int e = lane + 32 * i;
+        const bool mine = e < r.n_experts && !key[i];
+        const uint32_t bits = __ballot_sync(0xffffffffu, mine);
+        if (mine) {
+            const int at = n + __popc(bits & ((1u << lane) - 1));
+            shared[at] = score[i];
+            if (expert_scale) shared[r.top_k + at] = expert_scale[e];
+        }
+        if (lane == 0 && 32 * i < r.n_experts) chosen[i * step] = bits;
+        n += __popc(bits);
+    }
+    __syncwarp();
+    float sum = 0;
+    for (int k = 0; k < r.top_k; k++) sum += shared[k];
+    for (int k = lane; k < r.top_k; k += 32) {
+        const float by = expert_scale ? shared[r.top_k + k] : 1;
+        weight[k] = (r.normalize ? shared[k] / (sum + 1e-20f) : shared[k]) * r.scale * by;
+    }
+}
+
+template <int N>
+static __global__ void __launch_bounds__(WARPS_MAX * 32)
+    route_lanes_kernel(um_cu_batch b, um_expert_route r, const float *logits, const float *bias,
+                       const float *expert_scale, um_cu_routes out) {
+    extern __shared__ float shared[];
+    const int E = r.n_experts, lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = blockIdx.x * WARPS_MAX + warp;
+    float z[N] = {}, shift[N] = {}, score[N], choice[N];
+    uint32_t key[N];
+    um_cu_let_next_start();
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (r.bias != UM_BIAS_NONE && lane + 32 * i < E) shift[i] = bias[lane + 32 * i];
+    um_cu_wait_for_previous();
+    if (t >= um_cu_header(b)->n_tokens) return;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (lane + 32 * i < E) z[i] = logits[(size_t)t * E + lane + 32 * i];
+    float *own = shared + (size_t)warp * UM_MAX(E, 2 * r.top_k);
+    lane_scores<N>(r, z, shift, own, score, choice, lane);
+    const bool grouped = !r.capacity && r.n_group > 1;
+    const uint32_t groups = grouped ? best_groups<N>(r, choice, lane) : 0;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int e = lane + 32 * i;
+        if (r.capacity && e < E && !(out.pool[(size_t)t * UM_CEIL_DIV(E, 32) + i] >> lane & 1)) choice[i] = -INFINITY;
+        if (grouped && !(groups >> e / (E / r.n_group) & 1)) choice[i] = -INFINITY;
+        key[i] = e < E ? order_of(choice[i]) : 0;
+    }
+    take_best<N>(key, r.top_k, lane);
+    write_best<N>(r, key, score, expert_scale, own, out.chosen + t, (size_t)b.capacity.n_tokens,
+                  out.weight + (size_t)t * r.top_k, lane);
+}
+
+typedef void (*route_lanes)(um_cu_batch, um_expert_route, const float *, const float *, const float *, um_cu_routes);
+
+/* Returns the kernel that keeps all experts in registers; NULL: there are too many experts or groups. */
+static route_lanes lanes_kernel(const um_expert_route *r) {
+    if (r->n_group > 32) return NULL;
+    return r->n_experts <= 64    ? route_lanes_kernel<2>
+           : r->n_experts <= 128 ? route_lanes_kernel<4>
+           : r->n_experts <= 256 ? route_lanes_kernel<8>
+           : r->n_experts <= 512 ? route_lanes_kernel<16>
+                                 : NULL;
+}
+
 /* ---- Lists ------------------------------------------------------------------------------------------------------- */
 
 /* Lists the pairs of an expert. Each warp reads one of LIST_WARPS equal parts of the tokens, first to count, then to
@@ -243,8 +407,14 @@ void um_cu_route(const um_cu_batch *b, const um_cu_moe *a, const um_cu_routes *o
     const size_t bytes = (size_t)n_warps * warp_bytes;
     if (r->capacity)
         um_cu_start(pool_kernel, dim3(T), dim3(n_warps * 32), bytes, s, *b, *r, a->logits, a->bias, out->pool);
-    um_cu_start(route_kernel, dim3(UM_CEIL_DIV(T, n_warps)), dim3(n_warps * 32), bytes, s, *b, *r, a->logits, a->bias,
-                a->expert_scale, *out);
+    const route_lanes lanes = lanes_kernel(r);
+    if (lanes) {
+        const size_t shared = WARPS_MAX * sizeof(float) * (size_t)UM_MAX(r->n_experts, 2 * r->top_k);
+        um_cu_start(lanes, dim3(UM_CEIL_DIV(T, WARPS_MAX)), dim3(WARPS_MAX * 32), shared, s, *b, *r, a->logits, a->bias,
+                    a->expert_scale, *out);
+    } else
+        um_cu_start(route_kernel, dim3(UM_CEIL_DIV(T, n_warps)), dim3(n_warps * 32), bytes, s, *b, *r, a->logits,
+                    a->bias, a->expert_scale, *out);
     um_cu_start(list_kernel, dim3(a->n_own), dim3(LIST_WARPS * 32), 0, s, *b, r->top_k, a->first_own, out->chosen,
                 out->count, out->pair);
 }

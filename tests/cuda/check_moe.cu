@@ -26,6 +26,9 @@ static const um_expert_route routes[] = {
     {1, 1, UM_SCORE_SOFTMAX, UM_BIAS_NONE, false, 1, 0, 1, 1, 0},
     {300, 40, UM_SCORE_SIGMOID, UM_BIAS_NONE, true, 1, 0, 100, 30, 0},
     {128, 8, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 0.02f, 1, 1, 0},
+    {600, 8, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 1, 0, 1, 1, 0},
+    {96, 70, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 1, 0, 4, 3, 0},
+    {400, 10, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 0, 20, 7, 0},
 };
 
 typedef struct moe_data {
@@ -324,6 +327,39 @@ static void check_parity(check *c, const check_case *k) {
     check_same(c, "halves of the experts", run_halves(c, &d), got, (size_t)d.n * (size_t)d.hidden * sizeof(float));
 }
 
+/* Makes room for the routes of all tokens of the capacity. */
+static um_cu_routes new_routes(check *c, const moe_data *d) {
+    const size_t n = (size_t)d->capacity, E = (size_t)d->r.n_experts, K = (size_t)d->r.top_k;
+    um_cu_routes r = {};
+    r.chosen = (uint32_t *)check_guarded(c, n * UM_CEIL_DIV(E, 32) * sizeof(uint32_t));
+    r.weight = (float *)check_guarded(c, n * K * sizeof(float));
+    r.pool = (uint32_t *)check_guarded(c, n * UM_CEIL_DIV(E, 32) * sizeof(uint32_t));
+    r.count = (int32_t *)check_guarded(c, E * sizeof(int32_t));
+    r.pair = (int32_t *)check_guarded(c, E * n * sizeof(int32_t));
+    return r;
+}
+
+/* Many experts have equal scores. The lists must be those of the reference: the lower expert among equals. */
+static void check_ties(check *c, const check_case *k) {
+    moe_data d = new_data(c, k);
+    const size_t E = (size_t)d.r.n_experts, n = (size_t)d.n, K = (size_t)d.r.top_k, room = (size_t)d.capacity;
+    for (size_t i = 0; i < n * E; i++) d.logits[i] = roundf(d.logits[i]);
+    for (size_t e = 0; d.bias && e < E; e++) d.bias[e] = 0;
+    if (d.bias) d.a.bias = (float *)check_upload(c, d.bias, E * sizeof(float));
+    const int32_t *expert = choices_of(c, &d, d.logits);
+    int32_t *count = (int32_t *)check_host(c, E * sizeof *count), *pair = (int32_t *)check_host(c, E * room * 4);
+    for (size_t i = 0; i < n * K; i++) pair[(size_t)expert[i] * room + (size_t)count[expert[i]]++] = (int32_t)i;
+    const um_cu_batch b = part_of(c, &d, 0, d.n, d.capacity);
+    const um_cu_moe a = prepare(c, &d, 0, d.capacity);
+    const um_cu_routes r = new_routes(c, &d);
+    um_cu_route(&b, &a, &r, check_stream(c));
+    check_cuda(c, cudaGetLastError(), "route");
+    check_same(c, "counts", check_download(c, r.count, E * sizeof *count), count, E * sizeof *count);
+    const int32_t *lists = (const int32_t *)check_download(c, r.pair, E * room * sizeof *pair);
+    for (size_t e = 0; e < E; e++)
+        check_same(c, "pairs", lists + e * room, pair + e * room, (size_t)count[e] * sizeof *pair);
+}
+
 /* Fills bf16 weights with magnitudes between 1/32 and 1/8. Their bytes are numbers of e4m3 below 2. */
 static __global__ void fill_weights(uint16_t *w, size_t n, uint32_t seed) {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
@@ -416,16 +452,13 @@ static void call_routing(void *arg) {
 static void check_routing(check *c, const check_case *k) {
     moe_data d = new_data(c, k);
     if (!um_cu_router_suits(d.r.n_experts, d.hidden)) return;
-    const size_t n = (size_t)d.n, E = (size_t)d.r.n_experts, K = (size_t)d.r.top_k, H = (size_t)d.hidden;
+    const size_t n = (size_t)d.n, E = (size_t)d.r.n_experts, H = (size_t)d.hidden;
     routing_call r = {{part_of(c, &d, 0, d.n, d.capacity), prepare(c, &d, 0, d.capacity), check_stream(c)}};
     void *packed = check_device(c, um_cu_router_bytes(d.r.n_experts, d.hidden));
     check_cuda(c, cudaMemset(packed, 0, um_cu_router_bytes(d.r.n_experts, d.hidden)), "cudaMemset");
     r.packed = packed;
     r.x = (const float *)check_upload(c, d.x, n * H * sizeof(float));
-    r.routes.chosen = (uint32_t *)check_device(c, n * UM_CEIL_DIV(E, 32) * sizeof(uint32_t));
-    r.routes.weight = (float *)check_device(c, n * K * sizeof(float));
-    r.routes.count = (int32_t *)check_device(c, E * sizeof(int32_t));
-    r.routes.pair = (int32_t *)check_device(c, E * n * sizeof(int32_t));
+    r.routes = new_routes(c, &d);
     check_time(c, 2.0 * (double)(E * H) + 4.0 * (double)(n * H) + 4.0 * (double)(n * E), 2.0 * (double)(n * E * H),
                call_routing, &r);
 }
@@ -450,6 +483,9 @@ static const check_case cases[] = {
     {"moe bf16 one expert, 1024 tokens", check_parity, {1024, 1024, 64, 24, 0, 8}, UM_BF16},
     {"moe bf16 1024 tokens, 8 of 256", check_parity, {1024, 1024, 64, 24, 0, 4}, UM_BF16},
     {"moe bf16 40 of 300, 100 groups", check_parity, {60, 64, 40, 16, 0, 9}, UM_BF16},
+    {"moe bf16 8 of 600", check_parity, {40, 64, 40, 16, 0, 11}, UM_BF16},
+    {"moe bf16 70 of 96, groups", check_parity, {20, 32, 40, 16, 0, 12}, UM_BF16},
+    {"moe bf16 10 of 400, 20 groups", check_parity, {50, 64, 40, 16, 0, 13}, UM_BF16},
     {"moe fp32 gelu, factors, 8 of 128", check_parity, {33, 64, 72, 40, 0, 10, 1}, UM_F32},
     {"moe bf16 gelu, factors, 8 of 128", check_parity, {256, 256, 136, 88, 0, 10, 1}, UM_BF16},
     {"moe bf16 wide, 2 of 8", check_parity, {5, 8, 2048, 512, 0, 1}, UM_BF16},
@@ -468,6 +504,14 @@ static const check_case cases[] = {
     {"fp8 moe one expert, 1024 tokens", check_parity, {1024, 1024, 64, 32, 0, 8}, UM_F8},
     {"fp8 moe llada2-mini layer, 32 tokens", check_layer, {32, 32, 2048, 512, 0, 4}, UM_F8},
     {"fp8 moe llada2-mini layer, 1024 tokens", check_layer, {1024, 1024, 2048, 512, 0, 4}, UM_F8},
+    {"moe ties, 8 of 256, groups", check_ties, {70, 96, 64, 8, 0, 4}, UM_BF16},
+    {"moe ties, 5 of 33", check_ties, {300, 320, 64, 8, 0, 2}, UM_BF16},
+    {"moe ties, 6 of 12, groups", check_ties, {40, 64, 64, 8, 0, 5}, UM_BF16},
+    {"moe ties, pools of 9 of 24", check_ties, {50, 64, 64, 8, 16, 6}, UM_BF16},
+    {"moe ties, 40 of 300, 100 groups", check_ties, {40, 64, 64, 8, 0, 9}, UM_BF16},
+    {"moe ties, 8 of 600", check_ties, {40, 64, 64, 8, 0, 11}, UM_BF16},
+    {"moe ties, 70 of 96, groups", check_ties, {40, 64, 64, 8, 0, 12}, UM_BF16},
+    {"moe ties, 10 of 400, 20 groups", check_ties, {1100, 1100, 64, 8, 0, 13}, UM_BF16},
     {"moe routing llada2-mini, 32 tokens", check_routing, {32, 32, 2048, 8, 0, 4}, UM_BF16},
     {"moe routing llada2-mini, 512 tokens", check_routing, {512, 512, 2048, 8, 0, 4}, UM_BF16},
     {"moe routing llada2-mini, 1024 tokens", check_routing, {1024, 1024, 2048, 8, 0, 4}, UM_BF16},
