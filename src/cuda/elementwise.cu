@@ -4,9 +4,12 @@
  *
  * A block computes rows of the embedding or of a norm, and its size depends only on the width of the row. A sum over
  * a row has two levels: each thread adds its elements in ascending order; a tree adds the sums of the threads. */
+#include <type_traits>
+
 #include "cuda/fp8.cuh"
 #include "cuda/mma.cuh"
 #include "cuda/ranks.cuh"
+#include "cuda/route.cuh"
 
 enum { CHUNK = 8, WARP = 32, WARPS_MAX = 32, FLAT_THREADS = 256 };
 enum { NORM_BLOCKS_MAX = 396 }; /* as many as an H200 runs at a time for rows of 4096 elements */
@@ -253,25 +256,56 @@ static __device__ __forceinline__ void norm_chunk(const float x[CHUNK], const fl
     for (int j = 0; j < CHUNK; j++) v[j] = x[j] * r * scale[j];
 }
 
-/* Loads a thread's chunk of a row of x. In a group, the results of all ranks are added to it first. */
-template <bool GROUP>
-static __device__ __forceinline__ void load_row(float *x, const um_cu_partials &more, size_t at, float v[CHUNK]) {
-    load<CHUNK>(x + at, v);
-    if constexpr (GROUP) {
-        float sum[CHUNK] = {};
-        um_cu_add_parts(more, at, sum);
+/* What is added to x before its norm: nothing, the results of all ranks, or the outputs of experts. await_more is
+ * called by all threads of a block, add_more adds the chunk at `first` of row t. */
+typedef struct nothing {
+} nothing;
+
+static __device__ __forceinline__ void await_more(const nothing &) {}
+static __device__ __forceinline__ void await_more(const um_cu_partials &p) { um_cu_await_parts(p); }
+static __device__ __forceinline__ void await_more(const um_cu_pairs &) {}
+
+static __device__ __forceinline__ void add_more(const um_cu_partials &p, int32_t t, int32_t first, int32_t H,
+                                                float v[CHUNK]) {
+    float sum[CHUNK] = {};
+    um_cu_add_parts(p, (size_t)t * H + first, sum);
 #pragma unroll
-        for (int j = 0; j < CHUNK; j++) v[j] += sum[j];
-        store<CHUNK>(x + at, v);
+    for (int j = 0; j < CHUNK; j++) v[j] += sum[j];
+}
+
+static __device__ __forceinline__ void add_more(const um_cu_pairs &p, int32_t t, int32_t first, int32_t H,
+                                                float v[CHUNK]) {
+    const size_t pair = (size_t)t * p.top_k;
+    if (t >= um_cu_header(p.b)->n_tokens) return; /* padding has no outputs */
+    const int2 own = um_cu_own_pairs(p, t);
+#pragma unroll 8
+    for (int k = own.x; k < own.y; k++) {
+        const float by = p.weight[pair + k];
+        float out[CHUNK];
+        load<CHUNK>(p.out + (pair + k) * H + first, out);
+#pragma unroll
+        for (int j = 0; j < CHUNK; j++) v[j] += by * out[j];
+    }
+}
+
+/* Loads a thread's chunk of a row of x, to which `more` is added first. */
+template <typename M>
+static __device__ __forceinline__ void load_row(float *x, const M &more, int32_t t, int32_t first, int32_t H,
+                                                float v[CHUNK]) {
+    float *at = x + (size_t)t * H + first;
+    load<CHUNK>(at, v);
+    if constexpr (!std::is_same_v<M, nothing>) {
+        add_more(more, t, first, H, v);
+        store<CHUNK>(at, v);
     }
 }
 
 /* The same without bias, for rows of at most 1024 chunks: a thread has one chunk of each row of its block. While a row
- * is computed, the block's next row arrives. GROUP: `more` is added to x. */
-template <typename E, bool GROUP>
+ * is computed, the block's next row arrives. With the outputs of experts, a block has one row. */
+template <typename E, typename M>
 static __global__ void __launch_bounds__(1024)
-    norm_rows_kernel(float *x, const um_cu_partials more, const float *w, float eps, int32_t n, int32_t H, E *y,
-                     float *y32, um_cu_coded coded) {
+    norm_rows_kernel(float *x, const M more, const float *w, float eps, int32_t n, int32_t H, E *y, float *y32,
+                     um_cu_coded coded) {
     __shared__ float most[WARPS_MAX];
     const int32_t first = threadIdx.x * CHUNK;
     const bool has_chunk = first < H;
@@ -279,12 +313,12 @@ static __global__ void __launch_bounds__(1024)
     um_cu_let_next_start();
     if (has_chunk) load<CHUNK>(w + first, scale);
     um_cu_wait_for_previous();
-    if constexpr (GROUP) um_cu_await_parts(more);
-    if (has_chunk) load_row<GROUP>(x, more, (size_t)blockIdx.x * H + first, mine);
+    await_more(more);
+    if (has_chunk) load_row(x, more, blockIdx.x, first, H, mine);
     for (int32_t t = blockIdx.x; t < n; t += gridDim.x) {
         const size_t at = (size_t)t * H + first;
-        if (has_chunk && t + (int32_t)gridDim.x < n)
-            load_row<GROUP>(x, more, (size_t)(t + gridDim.x) * H + first, next);
+        if (!std::is_same_v<M, um_cu_pairs> && has_chunk && t + (int32_t)gridDim.x < n)
+            load_row(x, more, t + (int32_t)gridDim.x, first, H, next);
         norm_chunk(mine, scale, eps, H, v);
 #pragma unroll
         for (int j = 0; j < CHUNK; j++) mine[j] = next[j];
@@ -350,7 +384,7 @@ static __device__ __forceinline__ void store_row(float *row, int32_t H, const fl
     if (first + WARP < H / 4) to[WARP] = quarter[1];
 }
 
-/* The same as load_row<true> for a row of which all threads of the block load a chunk. Parts in fp32 are read in
+/* The same as load_row for a row of which all threads of the block load a chunk. Parts in fp32 are read in
  * quarters, because a GPU reads the memory of another in units of 32 bytes. */
 static __device__ __forceinline__ void load_own_row(float *x, const um_cu_partials &more, int32_t t, int32_t H,
                                                     float v[CHUNK]) {
@@ -358,7 +392,7 @@ static __device__ __forceinline__ void load_own_row(float *x, const um_cu_partia
     const int32_t first = threadIdx.x * CHUNK, q = first_quarter();
     const size_t row = (size_t)t * H;
     if (more.type == UM_BF16) {
-        if (first < H) load_row<true>(x, more, row + first, v);
+        if (first < H) load_row(x, more, t, first, H, v);
         return;
     }
     float4 sum[2] = {};
@@ -433,33 +467,70 @@ static bool suits_rows(const float *bias, int32_t H) {
     return !bias && chunk_of(H) == CHUNK && H / CHUNK <= WARPS_MAX * WARP;
 }
 
-template <typename E>
-static void norm(float *x, const um_cu_partials *more, const float *w, const float *bias, float eps, int32_t n,
-                 int32_t H, E *y, float *y32, const um_cu_coded &coded, cudaStream_t s) {
-    const unsigned threads = row_threads(H), blocks = (unsigned)UM_MIN(n, NORM_BLOCKS_MAX);
-    const um_cu_partials none = {};
-    if (suits_rows(bias, H) && more)
-        um_cu_start(norm_rows_kernel<E, true>, dim3(blocks), dim3(threads), 0, s, x, *more, w, eps, n, H, y, y32,
-                    coded);
-    else if (suits_rows(bias, H))
-        um_cu_start(norm_rows_kernel<E, false>, dim3(blocks), dim3(threads), 0, s, x, none, w, eps, n, H, y, y32,
-                    coded);
-    else if (chunk_of(H) == CHUNK)
-        um_cu_start(norm_kernel<E, CHUNK>, dim3((unsigned)n), dim3(threads), 0, s, x, w, bias, eps, H, y, y32);
-    else um_cu_start(norm_kernel<E, 1>, dim3((unsigned)n), dim3(threads), 0, s, x, w, bias, eps, H, y, y32);
+/* The operands and outputs of a norm, without what is added to x. */
+typedef struct norm_job {
+    float *x;
+    const float *w, *bias;
+    float eps;
+    int32_t n, H;
+    um_dtype type;
+    void *y;
+    float *y32;
+    um_cu_coded coded;
+} norm_job;
+
+template <typename E, typename M> static void norm_rows(const norm_job &j, const M &more, cudaStream_t s) {
+    /* The outputs of experts are so many that loads of a next row would not start earlier. */
+    const unsigned blocks = (unsigned)(std::is_same_v<M, um_cu_pairs> ? j.n : UM_MIN(j.n, NORM_BLOCKS_MAX));
+    um_cu_start(norm_rows_kernel<E, M>, dim3(blocks), dim3(row_threads(j.H)), 0, s, j.x, more, j.w, j.eps, j.n, j.H,
+                (E *)j.y, j.y32, j.coded);
+}
+
+template <typename E> static void norm_wide(const norm_job &j, cudaStream_t s) {
+    const auto kernel = chunk_of(j.H) == CHUNK ? norm_kernel<E, CHUNK> : norm_kernel<E, 1>;
+    um_cu_start(kernel, dim3((unsigned)j.n), dim3(row_threads(j.H)), 0, s, j.x, j.w, j.bias, j.eps, j.H, (E *)j.y,
+                j.y32);
+}
+
+/* Norms whose rows suit. */
+template <typename M> static void norm_suited(const norm_job &j, const M &more, cudaStream_t s) {
+    if (j.type == UM_BF16) norm_rows<um_bf16>(j, more, s);
+    else norm_rows<float>(j, more, s);
+}
+
+/* Norms of any rows, to which nothing is added. */
+static void norm(const norm_job &j, cudaStream_t s) {
+    if (suits_rows(j.bias, j.H)) {
+        norm_suited(j, nothing{}, s);
+        return;
+    }
+    if (j.type == UM_BF16) norm_wide<um_bf16>(j, s);
+    else norm_wide<float>(j, s);
+    if (j.coded.code) um_cu_quantize((const um_bf16 *)j.y, j.n, j.H, &j.coded, s);
 }
 
 void um_cu_sum_norm(float *x, const um_cu_partials *more, const float *w, const float *bias, float eps, int32_t n,
                     int32_t H, um_dtype type, void *y, float *y32, const um_cu_coded *coded, cudaStream_t s) {
+    const norm_job j = {x, w, bias, eps, n, H, type, y, y32, coded ? *coded : um_cu_coded{}};
     if (n == 0) return;
-    const um_cu_coded none = {}, codes = coded ? *coded : none;
-    if (more && !suits_rows(bias, H)) {
-        um_cu_sum(more, (size_t)n * (size_t)H, true, x, s);
-        more = NULL;
+    if (suits_rows(bias, H)) {
+        norm_suited(j, *more, s);
+        return;
     }
-    if (type == UM_BF16) norm(x, more, w, bias, eps, n, H, (um_bf16 *)y, y32, codes, s);
-    else norm(x, more, w, bias, eps, n, H, (float *)y, y32, none, s);
-    if (coded && !suits_rows(bias, H)) um_cu_quantize((const um_bf16 *)y, n, H, coded, s);
+    um_cu_sum(more, (size_t)n * (size_t)H, true, x, s);
+    norm(j, s);
+}
+
+void um_cu_pairs_norm(float *x, const um_cu_pairs *pairs, const float *w, const float *bias, float eps, int32_t n,
+                      int32_t H, um_dtype type, void *y, float *y32, const um_cu_coded *coded, cudaStream_t s) {
+    const norm_job j = {x, w, bias, eps, n, H, type, y, y32, coded ? *coded : um_cu_coded{}};
+    if (n == 0) return;
+    if (suits_rows(bias, H)) {
+        norm_suited(j, *pairs, s);
+        return;
+    }
+    um_cu_pairs_add(pairs, H, true, x, s);
+    norm(j, s);
 }
 
 bool um_cu_divides(int32_t n, int32_t H) {
@@ -475,7 +546,8 @@ void um_cu_sum_norm_divided(float *x, const um_cu_partials *more, const float *w
 
 void um_cu_norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, um_dtype type,
                 void *y, float *y32, const um_cu_coded *coded, cudaStream_t s) {
-    um_cu_sum_norm((float *)x, NULL, w, bias, eps, n, H, type, y, y32, coded, s); /* x is not written */
+    const norm_job j = {(float *)x, w, bias, eps, n, H, type, y, y32, coded ? *coded : um_cu_coded{}};
+    if (n > 0) norm(j, s); /* x is not written */
 }
 
 /* ---- Rounding to e4m3 -------------------------------------------------------------------------------------------- */

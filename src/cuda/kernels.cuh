@@ -133,8 +133,7 @@ void um_cu_embed(const um_cu_batch *b, const um_cu_matrix *w, float scale, float
  * not NULL, receives y as um_cu_quantize would round it; type is then UM_BF16. */
 void um_cu_norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, um_dtype type,
                 void *y, float *y32, const um_cu_coded *coded, cudaStream_t s);
-/* x[t] += the sum of the parts [n, H] of all ranks, and then um_cu_norm of x, in one kernel where H allows it. `more`
- * may be NULL: x does not change. */
+/* x[t] += the sum of the parts [n, H] of all ranks, and then um_cu_norm of x, in one kernel where H allows it. */
 void um_cu_sum_norm(float *x, const um_cu_partials *more, const float *w, const float *bias, float eps, int32_t n,
                     int32_t H, um_dtype type, void *y, float *y32, const um_cu_coded *coded, cudaStream_t s);
 /* Where each rank keeps the same rows, on its device; NULL: the output is not wanted. */
@@ -150,6 +149,23 @@ bool um_cu_divides(int32_t n, int32_t H);
  * of y, and UM_BF16 if codes are wanted. The outputs have the bits of um_cu_sum_norm. */
 void um_cu_sum_norm_divided(float *x, const um_cu_partials *more, const float *w, float eps, int32_t n, int32_t H,
                             um_dtype type, const um_cu_copies *to, cudaStream_t s);
+/* The outputs of the experts of each token, before they are added. */
+typedef struct um_cu_pairs {
+    um_cu_batch b;
+    const float *weight; /* [T, top_k] */
+    const float *out;    /* [T, top_k, H], aligned to 16 bytes; undefined for padding */
+    int32_t top_k;
+    /* [ceil(E / 32), T] bitmap of the experts of each token. Only experts from first_own on, n_own of them, have
+     * outputs. NULL: all have. */
+    const uint32_t *chosen;
+    int32_t first_own, n_own;
+} um_cu_pairs;
+/* x[t] += the sum over k of weight[t, k] * out[t, k], in ascending order, and then um_cu_norm of x, in one kernel where
+ * H allows it. n is the capacity of the batch. */
+void um_cu_pairs_norm(float *x, const um_cu_pairs *pairs, const float *w, const float *bias, float eps, int32_t n,
+                      int32_t H, um_dtype type, void *y, float *y32, const um_cu_coded *coded, cudaStream_t s);
+/* y[t] = the sum over k of weight[t, k] * out[t, k], in ascending order, or y[t] += that (moe.cu). */
+void um_cu_pairs_add(const um_cu_pairs *pairs, int32_t H, bool add, float *y, cudaStream_t s);
 /* x[t] = (x[t] + norm(y[t])) * scale for all tokens: root mean square norm with the weight w [H]. y and x fp32 [T, H].
  * scale: device values, of tokens in the first mode and of those of a canvas; NULL: 1. */
 void um_cu_norm_add(const um_cu_batch *b, const float *y, const float *w, float eps, int32_t H,
@@ -315,6 +331,9 @@ size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t
  * equals. There are at most UM_CU_EXPERTS_MAX experts. With bf16, x and the weights are aligned to 16 bytes. With e4m3,
  * the columns are multiples of 16. */
 void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s);
+/* The same up to the sum of a token's experts. Returns the outputs that are left to add, which lie in the scratch. y
+ * and `add` are not used. */
+um_cu_pairs um_cu_moe_outputs(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s);
 
 /* ---- Routers (router.cu) ---- */
 /* Returns whether the current device, a Hopper GPU, and the sizes suit um_cu_router_product: rows in fours, columns a

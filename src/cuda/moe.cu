@@ -306,26 +306,17 @@ template <typename E, bool GATED> static __global__ void __launch_bounds__(THREA
 
 /* ---- The operation ----------------------------------------------------------------------------------------------- */
 
-/* Adds the weighted outputs of a token's experts: y[t] = sum over its pairs of weight * out[pair], or y[t] += that.
- * With PART, pairs of experts outside [first_own, first_own + n_own) are left out; they have no outputs. */
-template <bool PART>
-static __global__ void add_kernel(um_cu_batch b, int top_k, int hidden, um_cu_routes routes, int first_own, int n_own,
-                                  const float *out, bool add, float *y) {
+/* Adds the weighted outputs of a token's experts: y[t] = sum over its pairs of weight * out[pair], or y[t] += that. */
+static __global__ void add_kernel(um_cu_pairs p, int hidden, bool add, float *y) {
     um_cu_let_next_start();
     um_cu_wait_for_previous();
     const int t = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (t >= um_cu_header(b)->n_tokens || i >= hidden) return;
-    const size_t first = (size_t)t * top_k;
+    if (t >= um_cu_header(p.b)->n_tokens || i >= hidden) return;
+    const size_t first = (size_t)t * p.top_k;
+    const int2 own = um_cu_own_pairs(p, t);
     float sum = add ? y[(size_t)t * hidden + i] : 0;
-    int from = 0, end = top_k;
-    if (PART) {
-        const uint32_t *word = routes.chosen + t;
-        const size_t step = (size_t)b.capacity.n_tokens;
-        from = um_cu_experts_below(word, step, first_own);
-        end = um_cu_experts_below(word, step, first_own + n_own);
-    }
 #pragma unroll 8
-    for (int k = from; k < end; k++) sum += routes.weight[first + k] * out[(first + k) * hidden + i];
+    for (int k = own.x; k < own.y; k++) sum += p.weight[first + k] * p.out[(first + k) * hidden + i];
     y[(size_t)t * hidden + i] = sum;
 }
 
@@ -404,9 +395,9 @@ size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t
 /* Returns the pointers of the experts that are computed; NULL stays NULL. */
 template <typename P> static P *own(P *all, const um_cu_moe *a) { return all ? all + a->first_own : NULL; }
 
-void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s) {
+um_cu_pairs um_cu_moe_outputs(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s) {
     const int32_t T = b->capacity.n_tokens, K = a->route.top_k, H = a->hidden;
-    const bool up_codes = a->gate_up_scale, down_codes = a->down_scale, all = a->n_own == a->route.n_experts;
+    const bool up_codes = a->gate_up_scale, down_codes = a->down_scale;
     parts p;
     divide(&a->route, T, H, a->n_ff, a->type, down_codes, a->scratch, &p);
     um_cu_route(b, a, &p.routes, s);
@@ -420,6 +411,15 @@ void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s) {
     start_product<true>(&gate_up, a, s);
     if (down_codes) um_cu_quantize((const um_bf16 *)p.gated, T * K, a->n_ff, &p.coded, s);
     start_product<false>(&down, a, s);
-    um_cu_start(all ? add_kernel<false> : add_kernel<true>, dim3(UM_CEIL_DIV(H, 256), T), dim3(256), 0, s, *b, K, H,
-                p.routes, a->first_own, a->n_own, p.out, a->add, a->y);
+    const bool all = a->n_own == a->route.n_experts;
+    return {*b, p.routes.weight, p.out, K, all ? NULL : p.routes.chosen, a->first_own, a->n_own};
+}
+
+void um_cu_pairs_add(const um_cu_pairs *p, int32_t H, bool add, float *y, cudaStream_t s) {
+    um_cu_start(add_kernel, dim3(UM_CEIL_DIV(H, 256), p->b.capacity.n_tokens), dim3(256), 0, s, *p, H, add, y);
+}
+
+void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s) {
+    const um_cu_pairs pairs = um_cu_moe_outputs(b, a, s);
+    um_cu_pairs_add(&pairs, a->hidden, a->add, a->y, s);
 }

@@ -60,6 +60,8 @@ typedef struct launch {
     int turn;          /* of the memory for partial results */
     bool is_partial;   /* f->x lacks `more`, the results of all ranks */
     um_cu_partials more;
+    bool has_pairs; /* f->x lacks `pairs`, the outputs of experts */
+    um_cu_pairs pairs;
     cudaStream_t s;
     um_err *err;
     um_status status; /* the first error */
@@ -138,23 +140,26 @@ static um_cu_copies copies_of(const um_forward *f, const void *y, const float *e
     return to;
 }
 
-/* The norm of x. In a group of ranks the results of all ranks are added to x first. */
+/* The norm of x. The outputs of experts, or in a group the results of all ranks, are added to x first. */
 static void norm(launch *p, const um_vector *w, const um_vector *bias, void *y, float *exact, bool codes) {
     um_forward *f = p->f;
-    if (!p->is_partial) {
+    if (!p->is_partial && !p->has_pairs) {
         norm_rows(p, f->x, w, bias, y, exact, codes);
         return;
     }
     const float *weight = um_cu_values(w ? w : f->net->ones);
     const float eps = f->net->norm_eps;
-    if (divides_rows(p)) {
+    if (p->has_pairs)
+        um_cu_pairs_norm(f->x, &p->pairs, weight, um_cu_values(bias), eps, rows_of(p), f->net->hidden, f->d->dtype, y,
+                         exact, codes ? &f->coded : NULL, p->s);
+    else if (divides_rows(p)) {
         const um_cu_copies to = copies_of(f, y, exact, codes);
         um_cu_sum_norm_divided(f->x, &p->more, weight, eps, rows_of(p), f->net->hidden, f->d->dtype, &to, p->s);
     } else
         um_cu_sum_norm(f->x, &p->more, weight, um_cu_values(bias), eps, rows_of(p), f->net->hidden, f->d->dtype, y,
                        exact, codes ? &f->coded : NULL, p->s);
-    check(p, "sum_norm");
-    p->is_partial = false;
+    check(p, p->has_pairs ? "moe_norm" : "sum_norm");
+    p->is_partial = p->has_pairs = false;
     p->coded = codes ? y : NULL;
 }
 
@@ -336,7 +341,10 @@ static void experts(launch *p, int32_t layer, const um_cu_low_rank *router_adapt
                            .y = (float *)out->y,
                            .add = out->add,
                            .scratch = f->moe_scratch};
-    um_cu_moe_add(&p->b, &moe, p->s);
+    /* The next norm of x adds the outputs. */
+    p->has_pairs = out->y == f->x && out->add;
+    if (p->has_pairs) p->pairs = um_cu_moe_outputs(&p->b, &moe, p->s);
+    else um_cu_moe_add(&p->b, &moe, p->s);
     check(p, "moe");
 }
 

@@ -20,6 +20,14 @@ static __device__ __forceinline__ int um_cu_experts_below(const uint32_t *word, 
     for (int i = 0; i < e / 32; i++) n += __popc(word[i * step]);
     return e % 32 ? n + __popc(word[e / 32 * step] & ((1u << (e % 32)) - 1)) : n;
 }
+
+/* Returns the first of a token's pairs that have outputs, and the one behind the last. */
+static __device__ __forceinline__ int2 um_cu_own_pairs(const um_cu_pairs &p, int t) {
+    const size_t step = (size_t)p.b.capacity.n_tokens;
+    if (!p.chosen) return make_int2(0, p.top_k);
+    return make_int2(um_cu_experts_below(p.chosen + t, step, p.first_own),
+                     um_cu_experts_below(p.chosen + t, step, p.first_own + p.n_own));
+}
 #endif
 
 /* Routes the tokens of the batch. Uses the route, logits, bias and expert_scale of a, and lists the pairs of the

@@ -327,6 +327,36 @@ static void check_parity(check *c, const check_case *k) {
     check_same(c, "halves of the experts", run_halves(c, &d), got, (size_t)d.n * (size_t)d.hidden * sizeof(float));
 }
 
+/* The norm that adds the outputs of experts must have the bits of the sum and a norm behind it. */
+static void check_norm(check *c, const check_case *k) {
+    moe_data d = new_data(c, k);
+    const size_t H = (size_t)d.hidden, n = (size_t)d.capacity * H, size = um_dtype_size(d.a.type);
+    float *w = check_floats(c, H), *bias = check_floats(c, H);
+    new_weights(c, &d);
+    w = (float *)check_upload(c, w, H * sizeof *w);
+    bias = (float *)check_upload(c, bias, H * sizeof *bias);
+    const um_cu_batch b = part_of(c, &d, 0, d.n, d.capacity);
+    for (int kind = 0; kind < 3; kind++) { /* all experts; with a bias; some of the experts */
+        const float *shift = kind == 1 ? bias : NULL;
+        um_cu_moe a[2] = {prepare(c, &d, 0, d.capacity), prepare(c, &d, 0, d.capacity)};
+        for (int i = 0; i < 2 && kind == 2; i++) a[i].first_own = d.r.n_experts / 3, a[i].n_own = d.r.n_experts / 3;
+        void *y[2] = {check_guarded(c, n * size), check_guarded(c, n * size)};
+        float *wide[2] = {(float *)check_guarded(c, n * sizeof(float)), (float *)check_guarded(c, n * sizeof(float))};
+        um_cu_moe_add(&b, &a[0], check_stream(c));
+        um_cu_norm(a[0].y, w, shift, 1e-5f, d.capacity, d.hidden, a[0].type, y[0], wide[0], NULL, check_stream(c));
+        const um_cu_pairs pairs = um_cu_moe_outputs(&b, &a[1], check_stream(c));
+        um_cu_pairs_norm(a[1].y, &pairs, w, shift, 1e-5f, d.capacity, d.hidden, a[1].type, y[1], wide[1], NULL,
+                         check_stream(c));
+        check_cuda(c, cudaGetLastError(), "norm");
+        const size_t used = (size_t)d.n * H;
+        check_same(c, "x", check_download(c, a[1].y, n * sizeof(float)), check_download(c, a[0].y, n * sizeof(float)),
+                   n * sizeof(float));
+        check_same(c, "y", check_download(c, y[1], used * size), check_download(c, y[0], used * size), used * size);
+        check_same(c, "y32", check_download(c, wide[1], used * sizeof(float)),
+                   check_download(c, wide[0], used * sizeof(float)), used * sizeof(float));
+    }
+}
+
 /* Makes room for the routes of all tokens of the capacity. */
 static um_cu_routes new_routes(check *c, const moe_data *d) {
     const size_t n = (size_t)d->capacity, E = (size_t)d->r.n_experts, K = (size_t)d->r.top_k;
@@ -504,6 +534,11 @@ static const check_case cases[] = {
     {"fp8 moe one expert, 1024 tokens", check_parity, {1024, 1024, 64, 32, 0, 8}, UM_F8},
     {"fp8 moe llada2-mini layer, 32 tokens", check_layer, {32, 32, 2048, 512, 0, 4}, UM_F8},
     {"fp8 moe llada2-mini layer, 1024 tokens", check_layer, {1024, 1024, 2048, 512, 0, 4}, UM_F8},
+    {"moe norm bf16 8 of 256", check_norm, {33, 64, 136, 72, 0, 4}, UM_BF16},
+    {"moe norm bf16 6 of 12, many rows", check_norm, {900, 950, 264, 24, 0, 5}, UM_BF16},
+    {"moe norm bf16 40 of 300", check_norm, {60, 64, 40, 16, 0, 9}, UM_BF16},
+    {"moe norm fp32 odd sizes, 5 of 33", check_norm, {37, 64, 65, 33, 0, 2}, UM_F32},
+    {"moe norm fp32 2 of 8", check_norm, {7, 8, 64, 24, 0, 1}, UM_F32},
     {"moe ties, 8 of 256, groups", check_ties, {70, 96, 64, 8, 0, 4}, UM_BF16},
     {"moe ties, 5 of 33", check_ties, {300, 320, 64, 8, 0, 2}, UM_BF16},
     {"moe ties, 6 of 12, groups", check_ties, {40, 64, 64, 8, 0, 5}, UM_BF16},
