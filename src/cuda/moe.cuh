@@ -21,9 +21,11 @@ typedef struct um_cu_expert_product {
 
 /* ---- Copies to shared memory ------------------------------------------------------------------------------------- */
 
-/* Copies 16 bytes to shared memory. Writes zeros and reads nothing unless `ok`. */
+/* Copies 16 bytes to shared memory. Writes zeros and reads nothing unless `ok`. A stage has 128 bytes of each row of
+ * weights. The hint lets the L2 cache fetch the next 128 bytes of the row as well: HBM reads 256 adjacent bytes at full
+ * speed, and 128 at 94 %. */
 static __device__ __forceinline__ void um_cu_copy16(uint32_t to, const void *from, bool ok) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(ok ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(ok ? 16 : 0)
                  : "memory");
 }
 /* Closes a group of copies. */
