@@ -1,12 +1,13 @@
 /* head: the answers of rows that need no filter. The product with the vocabulary is computed for UM_CU_VOCAB_TILE ids
- * and UM_CU_HEAD_ROWS rows at a time. Each block of a second kernel reduces the logits of SUBTILE ids of a row to a
- * partial answer, and a last kernel merges the partial answers of a row in the order of the ids. The blends of rows
- * grow with each tile of the vocabulary (blend.cu). */
+ * and UM_CU_HEAD_ROWS rows at a time. A second kernel reduces these logits to partial
+ * answers, and a last one merges the partial answers of a row (partial.cu). The blends of rows grow with each tile of
+ * the vocabulary (blend.cu). */
 #include "cuda/blend.cuh"
 #include "cuda/mma.cuh"
+#include "cuda/partial.cuh"
 #include "cuda/sample.cuh"
 
-static constexpr int REDUCE_THREADS = 256, MIX_THREADS = 256;
+static constexpr int MIX_THREADS = 256, EDIT_THREADS = 256;
 static_assert(UM_CU_VOCAB_TILE % SUBTILE == 0, "a tile is a number of subtiles");
 
 static int32_t subtiles_of(int32_t vocab) { return UM_CEIL_DIV(vocab, SUBTILE); }
@@ -61,144 +62,6 @@ static um_cu_rows mixed_rows(const um_cu_head *a, int32_t first, int32_t n) {
     const size_t at = (size_t)first * (size_t)a->hidden_size;
     if (a->w->type == UM_F8) return {a->coded.code + at, a->coded.scale + first, n};
     return {(const char *)a->mixed + at * um_dtype_size(a->w->type), NULL, n};
-}
-
-/* ---- Partial answers --------------------------------------------------------------------------------------------- */
-
-struct reduce_args {
-    const float *logits; /* [rows of the group, UM_CU_VOCAB_TILE] */
-    int32_t first_row;   /* of the group */
-    int32_t tile, end;   /* first id of the tile; end of the ids of this rank */
-    int32_t subtile;     /* number of the tile's first subtile */
-    int32_t n_subtiles;  /* of all ranks */
-    float scale, cap;
-    um_cu_partial *partial; /* [rows, n_subtiles] */
-};
-
-/* Finds the drawn id among the EACH ids of every thread. */
-static __device__ void find_draw(um_cu_partial *p, const um_message_row &r, const float *z, int32_t first) {
-    __shared__ float least;
-    if (threadIdx.x == 0) least = draw_score(r.how, p->best, p->max, -INFINITY);
-    __syncthreads();
-    um_cu_ranked best = {-INFINITY, -1};
-    for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS) {
-        if (z[i] == -INFINITY) continue;
-        const float score = draw_score(r.how, first + i, z[i], least);
-        if (score > -INFINITY) best = first_of(best, {score, first + i});
-    }
-    best = block_first(best);
-    p->draw_score = best.z;
-    p->draw = best.id;
-    p->draw_z = best.id < 0 ? -INFINITY : z[best.id - first];
-}
-
-/* Reduces one subtile of a row. */
-static __global__ void __launch_bounds__(REDUCE_THREADS) reduce_subtile(const um_cu_batch b, const reduce_args a) {
-    um_cu_let_next_start();
-    um_cu_wait_for_previous();
-    __shared__ float z[SUBTILE];
-    const int32_t row = a.first_row + blockIdx.y;
-    if (row >= um_cu_header(b)->n_rows) return;
-    const um_message_row r = b.row[row];
-    if (r.whole >= 0 && !r.blend) return;
-    const int32_t offset = blockIdx.x * SUBTILE, first = a.tile + offset;
-    const float *from = a.logits + (size_t)blockIdx.y * UM_CU_VOCAB_TILE + offset;
-    um_cu_ranked best = {-INFINITY, -1}, second = best;
-    load_logits(b, r, from, a.scale, a.cap, first, a.end, z);
-    for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS)
-        if (z[i] > -INFINITY) best = first_of(best, {z[i], first + i});
-    best = block_first(best);
-    um_cu_partial p = {};
-    p.max = best.z;
-    p.best = best.id;
-    p.second = p.draw = -1;
-    p.second_z = p.draw_score = p.draw_z = p.id_z = -INFINITY;
-    if (best.id >= 0) {
-        const float rate = rate_of(r.how);
-        float sum = 0, plain_moment = 0, kept = 0, moment = 0;
-        for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS) {
-            if (!(z[i] > -INFINITY)) continue;
-            const float x = z[i] - best.z;
-            const float plain = expf(x);
-            sum += plain;
-            plain_moment += plain * x;
-            if (rate != 1 || r.want & UM_WANT_ENTROPY) {
-                const float e = expf(x * rate);
-                kept += e;
-                moment += e * x * rate;
-            }
-        }
-        p.sum = block_sum(sum);
-        if (r.want & UM_WANT_PLAIN_ENTROPY) p.plain_moment = block_sum(plain_moment);
-        p.kept = rate != 1 || r.want & UM_WANT_ENTROPY ? block_sum(kept) : p.sum;
-        if (r.want & UM_WANT_ENTROPY) p.moment = block_sum(moment);
-        if (r.want & UM_WANT_SECOND) {
-            for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS)
-                if (z[i] > -INFINITY && first + i != best.id) second = first_of(second, {z[i], first + i});
-            second = block_first(second);
-            p.second = second.id;
-            p.second_z = second.z;
-        }
-        if (r.id >= first && r.id < first + SUBTILE) p.id_z = z[r.id - first];
-        if (r.want & UM_WANT_SAMPLE && r.how.temperature > 0) find_draw(&p, r, z, first);
-    }
-    if (threadIdx.x == 0) a.partial[(size_t)row * a.n_subtiles + a.subtile + blockIdx.x] = p;
-}
-
-/* ---- Answers ----------------------------------------------------------------------------------------------------- */
-
-static constexpr int MERGE_WARPS = 4;
-
-/* Merges the partial answers of a row, in the order of the ids. A warp computes one row: its lanes look for the largest
- * logits, and lane 0 adds. total [rows] receives the sums of the weights of blends; NULL: nobody needs them. */
-static __global__ void merge_rows(const um_cu_batch b, const um_cu_partial *partial, int32_t n_subtiles, float *total,
-                                  um_answer *answer) {
-    um_cu_let_next_start();
-    um_cu_wait_for_previous();
-    const int32_t row = blockIdx.x * MERGE_WARPS + threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
-    if (row >= um_cu_header(b)->n_rows) return;
-    const um_message_row r = b.row[row];
-    if (r.whole >= 0 && !r.blend) return;
-    const um_cu_partial *p = partial + (size_t)row * n_subtiles;
-    um_cu_ranked best = {-INFINITY, -1}, second = best, draw = best;
-    float draw_z = -INFINITY, id_z = -INFINITY;
-    for (int32_t i = lane; i < n_subtiles; i += WARP_SIZE) {
-        if (p[i].best < 0) continue;
-        best = first_of(best, {p[i].max, p[i].best});
-        id_z = fmaxf(id_z, p[i].id_z); /* at most one of them has the id */
-        if (p[i].draw >= 0) draw = first_of(draw, {p[i].draw_score, p[i].draw});
-    }
-    for (int step = WARP_SIZE / 2; step; step /= 2) {
-        best =
-            first_of(best, {__shfl_xor_sync(0xffffffffu, best.z, step), __shfl_xor_sync(0xffffffffu, best.id, step)});
-        draw =
-            first_of(draw, {__shfl_xor_sync(0xffffffffu, draw.z, step), __shfl_xor_sync(0xffffffffu, draw.id, step)});
-        id_z = fmaxf(id_z, __shfl_xor_sync(0xffffffffu, id_z, step));
-    }
-    for (int32_t i = lane; i < n_subtiles; i += WARP_SIZE) { /* the best id of another subtile, or a second best */
-        if (p[i].best < 0) continue;
-        if (p[i].best != best.id) second = first_of(second, {p[i].max, p[i].best});
-        else if (p[i].second >= 0) second = first_of(second, {p[i].second_z, p[i].second});
-        if (p[i].draw == draw.id && draw.id >= 0) draw_z = p[i].draw_z;
-    }
-    for (int step = WARP_SIZE / 2; step; step /= 2) {
-        second = first_of(
-            second, {__shfl_xor_sync(0xffffffffu, second.z, step), __shfl_xor_sync(0xffffffffu, second.id, step)});
-        draw_z = fmaxf(draw_z, __shfl_xor_sync(0xffffffffu, draw_z, step));
-    }
-    if (lane) return;
-    um_cu_totals t = {best, second, draw_z, id_z, draw.id, 0, 0, 0, 0};
-    const double rate = rate_of(r.how);
-    for (int32_t i = 0; i < n_subtiles; i++) {
-        if (p[i].best < 0) continue;
-        const double by = (double)p[i].max - best.z, factor = exp(by * rate), plain = rate == 1 ? factor : exp(by);
-        t.sum += p[i].sum * plain;
-        t.plain_moment += plain * (p[i].plain_moment + p[i].sum * by);
-        t.moment += factor * (p[i].moment + p[i].kept * by * rate);
-        t.kept += p[i].kept * factor;
-    }
-    if (total) total[row] = (float)t.kept;
-    if (r.whole < 0) answer[row] = answer_of(r, {-INFINITY, 0}, t);
 }
 
 /* ---- Launch ------------------------------------------------------------------------------------------------------ */
@@ -280,29 +143,29 @@ static void sum_blends(const um_cu_batch *b, const um_cu_head *a, const int32_t 
 
 um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, cudaStream_t s) {
     const int32_t n_rows = b->capacity.n_rows, own = a->at.index, start = a->first[own], end = a->first[own + 1];
+    const int32_t width = UM_CU_VOCAB_TILE;
     const parts m = parts_of(a, a->scratch, n_rows);
     int32_t subtile[UM_RANKS_MAX + 1];
     number_subtiles(a, subtile);
     const int32_t n_subtiles = subtile[a->at.n];
     start_mix(b, a, -1, 0, s);
-    for (int32_t first = start; first < end; first += UM_CU_VOCAB_TILE)
+    for (int32_t first = start; first < end; first += width)
         for (int32_t row = 0; row < n_rows; row += UM_CU_HEAD_ROWS) {
-            const int32_t n = UM_MIN(UM_CU_VOCAB_TILE, end - first), rows = UM_MIN(UM_CU_HEAD_ROWS, n_rows - row);
+            const int32_t n = UM_MIN(width, end - first), rows = UM_MIN(UM_CU_HEAD_ROWS, n_rows - row);
             const um_cu_matrix tile = tile_of(a->w, first - start, n);
-            um_status st =
-                um_cu_linear(p, &tile, mixed_rows(a, row, rows), false, UM_F32, m.logits, UM_CU_VOCAB_TILE, s);
+            const um_status st = um_cu_linear(p, &tile, mixed_rows(a, row, rows), false, UM_F32, m.logits, width, s);
             if (st) return st;
-            const reduce_args r = {.logits = m.logits,
-                                   .first_row = row,
-                                   .tile = first,
-                                   .end = end,
-                                   .subtile = subtile[own] + (first - start) / SUBTILE,
-                                   .n_subtiles = n_subtiles,
-                                   .scale = a->scale,
-                                   .cap = a->cap,
-                                   .partial = m.partial};
-            const dim3 grid((unsigned)UM_CEIL_DIV(n, SUBTILE), (unsigned)rows);
-            um_cu_start(reduce_subtile, grid, dim3(REDUCE_THREADS), 0, s, *b, r);
+            const um_cu_reduction r = {.logits = m.logits,
+                                       .width = width,
+                                       .first_row = row,
+                                       .tile = first,
+                                       .n = n,
+                                       .subtile = subtile[own] + (first - start) / SUBTILE,
+                                       .n_subtiles = n_subtiles,
+                                       .scale = a->scale,
+                                       .cap = a->cap,
+                                       .partial = m.partial};
+            um_cu_reduce(b, &r, rows, s);
             if (!a->blend) continue;
             const um_cu_blend blend = {.head = a,
                                        .logits = m.logits,
@@ -324,8 +187,7 @@ um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_pro
     if (in_group) gather_partials(a, subtile, n_rows, s);
     if (in_group && a->blend) sum_blends(b, a, subtile, s);
     if (own > 0) return UM_OK;
-    um_cu_start(merge_rows, dim3((unsigned)UM_CEIL_DIV(n_rows, MERGE_WARPS)), dim3(MERGE_WARPS * WARP_SIZE), 0, s, *b,
-                m.partial, n_subtiles, in_group ? NULL : m.total, a->answer);
+    um_cu_merge_partials(b, m.partial, n_subtiles, in_group ? NULL : m.total, a->answer, s);
     if (a->blend && !in_group) um_cu_blend_end(b, a, m.total, s);
     return UM_OK;
 }
@@ -333,7 +195,7 @@ um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_pro
 /* ---- Rows that need all their logits ----------------------------------------------------------------------------- */
 
 /* Scales and edits the logits of a subtile of a whole row in place. */
-static __global__ void __launch_bounds__(REDUCE_THREADS)
+static __global__ void __launch_bounds__(EDIT_THREADS)
     edit_whole(const um_cu_batch b, float *logits, int32_t stride, int32_t vocab, float scale, float cap,
                int32_t whole) {
     __shared__ float z[SUBTILE];
@@ -343,7 +205,7 @@ static __global__ void __launch_bounds__(REDUCE_THREADS)
     const int32_t first = blockIdx.x * SUBTILE;
     float *at = logits + (size_t)blockIdx.y * stride + first;
     load_logits(b, r, at, scale, cap, first, vocab, z);
-    for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS) at[i] = z[i];
+    for (int i = threadIdx.x; i < SUBTILE; i += EDIT_THREADS) at[i] = z[i];
 }
 
 /* Brings the logits of all ranks to rank 0. */
@@ -373,7 +235,7 @@ um_status um_cu_head_answer_whole(const um_cu_batch *b, const um_cu_head *a, um_
         }
         if (own > 0) continue;
         const dim3 grid((unsigned)n_subtiles, (unsigned)rows);
-        edit_whole<<<grid, REDUCE_THREADS, 0, s>>>(*b, m.logits, stride, a->vocab, a->scale, a->cap, whole);
+        edit_whole<<<grid, EDIT_THREADS, 0, s>>>(*b, m.logits, stride, a->vocab, a->scale, a->cap, whole);
         um_cu_answer_whole_rows(b, m.logits, stride, whole, rows, a->answer, a->top, s);
     }
     return UM_OK;

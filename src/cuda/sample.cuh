@@ -5,7 +5,7 @@
 
 #include "cuda/kernels.cuh"
 
-/* ids that a block of threads reduces to one partial answer */
+/* ids that are reduced to one partial answer */
 static constexpr int SUBTILE = 2048;
 
 /* The ids that the filters keep: those with a logit above `value`, and those with this logit from `id` on. */
@@ -15,10 +15,11 @@ struct um_cu_cut {
 };
 
 /* The partial answer of a row from some of its ids. `sum` is that of exp(z - max) over all ids; with
- * x = (z - max) / temperature, `kept` is the sum of exp(x) and `moment` that of x exp(x) over the kept ids. */
-struct um_cu_partial {
-    float max, second_z, draw_score, draw_z, id_z;
-    int32_t best, second, draw;
+ * x = (z - max) / temperature, `kept` is the sum of exp(x) and `moment` that of x exp(x) over the kept ids. best is -1
+ * when no id is allowed. */
+struct alignas(16) um_cu_partial {
+    float max, second_z, draw_z, id_z;
+    int32_t best, second, draw, unused;
     float sum, plain_moment, kept, moment;
 };
 
@@ -39,16 +40,25 @@ static __device__ __forceinline__ bool keeps(um_cu_cut cut, float z, int32_t id)
     return z > cut.value || (z == cut.value && id >= cut.id);
 }
 
+/* Returns whether an id is drawn at random. */
+static __device__ __forceinline__ bool draws(const um_message_row &r) {
+    return r.want & UM_WANT_SAMPLE && r.how.temperature > 0;
+}
 static __device__ __forceinline__ float rate_of(const um_sampling &how) {
     return how.temperature > 0 ? 1 / how.temperature : 1;
 }
 
 /* ---- Random numbers: those of base/rng.c ---- */
 
-static __device__ __forceinline__ uint64_t random_u64(uint64_t key, uint64_t counter) {
-    uint64_t z = key + 0x9e3779b97f4a7c15ull * (counter + 1);
+static constexpr uint64_t RANDOM_STEP = 0x9e3779b97f4a7c15ull;
+
+/* Returns a number whose first 31 bits are those of the random number for z = key + RANDOM_STEP * (counter + 1). */
+static __device__ __forceinline__ uint64_t random_start(uint64_t z) {
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return (z ^ z >> 27) * 0x94d049bb133111ebull;
+}
+static __device__ __forceinline__ uint64_t random_u64(uint64_t key, uint64_t counter) {
+    const uint64_t z = random_start(key + RANDOM_STEP * (counter + 1));
     return z ^ z >> 31;
 }
 
@@ -82,30 +92,64 @@ static __device__ __forceinline__ void apply_edit(const um_edit &e, float *z) {
     *z = e.ban ? -INFINITY : __fadd_rn(*z, e.add);
 }
 
-/* Applies the edits of a row to the logits z of the ids [first, first + n), in shared memory. All threads of the block
- * call it. */
-static __device__ void apply_edits(const um_cu_batch &b, const um_message_row &r, int32_t first, int32_t n, float *z) {
-    const um_edit *edit = um_cu_at<um_edit>(b, r.edit), *own = um_cu_at<um_edit>(b, r.own);
-    int32_t low = 0, high = r.n_edit;
-    while (low < high) { /* the first edit of the range */
+/* The threads that share a work: those of a block, or of a warp. */
+template <bool WARP> struct um_cu_team {
+    static __device__ __forceinline__ int rank() { return WARP ? threadIdx.x % 32 : threadIdx.x; }
+    static __device__ __forceinline__ int size() { return WARP ? 32 : blockDim.x; }
+    static __device__ __forceinline__ void meet() {
+        if constexpr (WARP) __syncwarp();
+        else __syncthreads();
+    }
+};
+
+/* Returns the index of the first edit whose id is at least `id`, or n. */
+static __device__ __forceinline__ int32_t first_edit(const um_edit *edit, int32_t n, int32_t id) {
+    int32_t low = 0, high = n;
+    while (low < high) {
         const int32_t middle = low + (high - low) / 2;
-        if (edit[middle].id < first) low = middle + 1;
+        if (edit[middle].id < id) low = middle + 1;
         else high = middle;
     }
-    for (int32_t e = low + threadIdx.x; e < r.n_edit && edit[e].id < first + n; e += blockDim.x) {
+    return low;
+}
+
+/* Applies the edits of a row to the logits z of the ids [first, first + n), in shared memory. All threads of the team
+ * call it. */
+template <class T>
+static __device__ void apply_edits(const um_cu_batch &b, const um_message_row &r, int32_t first, int32_t n, float *z) {
+    const um_edit *edit = um_cu_at<um_edit>(b, r.edit), *own = um_cu_at<um_edit>(b, r.own);
+    const int32_t low = first_edit(edit, r.n_edit, first);
+    for (int32_t e = low + T::rank(); e < r.n_edit && edit[e].id < first + n; e += T::size()) {
         if (e > low && edit[e - 1].id == edit[e].id) continue; /* the first edit of an id applies them all in order */
         for (int32_t k = e; k < r.n_edit && edit[k].id == edit[e].id; k++) apply_edit(edit[k], &z[edit[e].id - first]);
     }
-    __syncthreads();
-    if (threadIdx.x == 0)
+    T::meet();
+    if (T::rank() == 0)
         for (int32_t e = 0; e < r.n_own; e++)
             if (own[e].id >= first && own[e].id < first + n) apply_edit(own[e], &z[own[e].id - first]);
-    __syncthreads();
+    T::meet();
     if (r.allow < 0) return;
     const uint32_t *allow = um_cu_at<uint32_t>(b, r.allow);
-    for (int32_t i = threadIdx.x; i < n; i += blockDim.x)
+    for (int32_t i = T::rank(); i < n; i += T::size())
         if (!(allow[(first + i) / 32] >> ((first + i) % 32) & 1)) z[i] = -INFINITY;
-    __syncthreads();
+    T::meet();
+}
+
+/* Returns the logit z of an id after the edits of a row. */
+static __device__ float edited(const um_cu_batch &b, const um_message_row &r, int32_t id, float z) {
+    const um_edit *edit = um_cu_at<um_edit>(b, r.edit), *own = um_cu_at<um_edit>(b, r.own);
+    for (int32_t e = first_edit(edit, r.n_edit, id); e < r.n_edit && edit[e].id == id; e++) apply_edit(edit[e], &z);
+    for (int32_t e = 0; e < r.n_own; e++)
+        if (own[e].id == id) apply_edit(own[e], &z);
+    return r.allow >= 0 && !(um_cu_at<uint32_t>(b, r.allow)[id / 32] >> (id % 32) & 1) ? -INFINITY : z;
+}
+
+static __device__ __forceinline__ bool has_edits(const um_message_row &r) {
+    return r.n_edit || r.n_own || r.allow >= 0;
+}
+
+static __device__ __forceinline__ float capped(float v, float cap) {
+    return cap > 0 ? __fmul_rn(cap, tanhf(__fdiv_rn(v, cap))) : v;
 }
 
 /* Brings the logits of the SUBTILE ids from `first` on to shared memory: scaled, capped and edited, and minus infinity
@@ -113,22 +157,33 @@ static __device__ void apply_edits(const um_cu_batch &b, const um_message_row &r
 static __device__ void load_logits(const um_cu_batch &b, const um_message_row &r, const float *from, float scale,
                                    float cap, int32_t first, int32_t vocab, float *z) {
     for (int i = threadIdx.x; i < SUBTILE; i += blockDim.x) {
-        float v = first + i < vocab ? __fmul_rn(scale, from[i]) : -INFINITY;
-        if (cap > 0 && first + i < vocab) v = __fmul_rn(cap, tanhf(__fdiv_rn(v, cap)));
-        z[i] = v;
+        z[i] = first + i < vocab ? capped(__fmul_rn(scale, from[i]), cap) : -INFINITY;
     }
     __syncthreads();
-    if (r.n_edit || r.n_own || r.allow >= 0) apply_edits(b, r, first, min(SUBTILE, vocab - first), z);
+    if (has_edits(r)) apply_edits<um_cu_team<false>>(b, r, first, min(SUBTILE, vocab - first), z);
 }
 
-/* ---- Reductions over a block of threads, in a fixed order ---- */
+/* ---- Reductions over a warp and over a block of threads, in a fixed order ---- */
 
 static constexpr int WARP_SIZE = 32, BLOCK_WARPS_MAX = 32;
 
-static __device__ um_cu_ranked block_first(um_cu_ranked v) {
-    __shared__ um_cu_ranked part[BLOCK_WARPS_MAX];
+static __device__ __forceinline__ um_cu_ranked warp_first(um_cu_ranked v) {
     for (int step = WARP_SIZE / 2; step; step /= 2)
         v = first_of(v, {__shfl_xor_sync(0xffffffffu, v.z, step), __shfl_xor_sync(0xffffffffu, v.id, step)});
+    return v;
+}
+static __device__ __forceinline__ float warp_max(float v) {
+    for (int step = WARP_SIZE / 2; step; step /= 2) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, step));
+    return v;
+}
+template <typename N> static __device__ __forceinline__ N warp_sum(N v) {
+    for (int step = WARP_SIZE / 2; step; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
+    return v;
+}
+
+static __device__ um_cu_ranked block_first(um_cu_ranked v) {
+    __shared__ um_cu_ranked part[BLOCK_WARPS_MAX];
+    v = warp_first(v);
     __syncthreads();
     if (threadIdx.x % WARP_SIZE == 0) part[threadIdx.x / WARP_SIZE] = v;
     __syncthreads();
@@ -139,7 +194,7 @@ static __device__ um_cu_ranked block_first(um_cu_ranked v) {
 
 template <typename N> static __device__ N block_sum(N v) {
     __shared__ N part[BLOCK_WARPS_MAX];
-    for (int step = WARP_SIZE / 2; step; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
+    v = warp_sum(v);
     __syncthreads();
     if (threadIdx.x % WARP_SIZE == 0) part[threadIdx.x / WARP_SIZE] = v;
     __syncthreads();
