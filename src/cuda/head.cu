@@ -1,5 +1,5 @@
 /* head: the answers of rows that need no filter. The product with the vocabulary is computed for UM_CU_VOCAB_TILE ids
- * and UM_CU_HEAD_ROWS rows at a time. A second kernel reduces these logits to partial
+ * and UM_CU_HEAD_ROWS rows at a time, or for more ids of few rows. A second kernel reduces these logits to partial
  * answers, and a last one merges the partial answers of a row (partial.cu). The blends of rows grow with each tile of
  * the vocabulary (blend.cu). */
 #include "cuda/blend.cuh"
@@ -73,9 +73,13 @@ struct parts {
     float *factor, *total, *most; /* [rows] */
 };
 
+/* Most logits of a tile that is wider than UM_CU_VOCAB_TILE: they stay in the L2 cache. */
+static constexpr int32_t WIDE_LOGITS = 8 << 20;
+
 static size_t logits_bytes(int32_t n_rows, int32_t vocab) {
-    const size_t tiles = (size_t)UM_MIN(n_rows, UM_CU_HEAD_ROWS) * UM_CU_VOCAB_TILE;
-    const size_t whole = (size_t)UM_CU_WHOLE_ROWS * (size_t)subtiles_of(vocab) * SUBTILE;
+    const size_t ids = (size_t)subtiles_of(vocab) * SUBTILE, rows = (size_t)UM_MIN(n_rows, UM_CU_HEAD_ROWS);
+    const size_t wide = UM_MIN(rows * ids, (size_t)WIDE_LOGITS);
+    const size_t tiles = UM_MAX(rows * UM_CU_VOCAB_TILE, wide), whole = (size_t)UM_CU_WHOLE_ROWS * ids;
     return UM_MAX(tiles, whole) * sizeof(float);
 }
 
@@ -141,9 +145,29 @@ static void sum_blends(const um_cu_batch *b, const um_cu_head *a, const int32_t 
     if (a->mark) a->mark(a->mark_arg, "blend");
 }
 
+/* Returns how many ids the tiles of n_rows rows have. Few rows have wide tiles, so that few products begin and end. The
+ * bits of the logits don't depend on the width. */
+static int32_t width_of(const um_cu_head *a, const um_cu_products *p, int32_t n_rows) {
+    const int32_t n = a->first[a->at.index + 1] - a->first[a->at.index];
+    if (a->blend || n_rows > UM_CU_FEW_ROWS || n <= UM_CU_VOCAB_TILE) return UM_CU_VOCAB_TILE;
+    for (int32_t first = 0; first < n; first += UM_CU_VOCAB_TILE) {
+        const um_cu_matrix tile = tile_of(a->w, first, UM_MIN(UM_CU_VOCAB_TILE, n - first));
+        if (!um_cu_linear_few_suits(p, &tile, UM_F32)) return UM_CU_VOCAB_TILE;
+    }
+    const int32_t tiles = UM_CEIL_DIV(n, WIDE_LOGITS / n_rows / SUBTILE * SUBTILE);
+    return UM_MAX(UM_CEIL_DIV(UM_CEIL_DIV(n, tiles), SUBTILE) * SUBTILE, UM_CU_VOCAB_TILE);
+}
+
+/* Computes the logits of a tile. */
+static um_status multiply_tile(um_cu_products *p, const um_cu_matrix *tile, um_cu_rows rows, int32_t width,
+                               float *logits, cudaStream_t s) {
+    if (width > UM_CU_VOCAB_TILE) return um_cu_linear_few(p, tile, rows, UM_F32, logits, width, s);
+    return um_cu_linear(p, tile, rows, false, UM_F32, logits, width, s);
+}
+
 um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, cudaStream_t s) {
     const int32_t n_rows = b->capacity.n_rows, own = a->at.index, start = a->first[own], end = a->first[own + 1];
-    const int32_t width = UM_CU_VOCAB_TILE;
+    const int32_t width = width_of(a, p, n_rows);
     const parts m = parts_of(a, a->scratch, n_rows);
     int32_t subtile[UM_RANKS_MAX + 1];
     number_subtiles(a, subtile);
@@ -153,7 +177,7 @@ um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_pro
         for (int32_t row = 0; row < n_rows; row += UM_CU_HEAD_ROWS) {
             const int32_t n = UM_MIN(width, end - first), rows = UM_MIN(UM_CU_HEAD_ROWS, n_rows - row);
             const um_cu_matrix tile = tile_of(a->w, first - start, n);
-            const um_status st = um_cu_linear(p, &tile, mixed_rows(a, row, rows), false, UM_F32, m.logits, width, s);
+            const um_status st = multiply_tile(p, &tile, mixed_rows(a, row, rows), width, m.logits, s);
             if (st) return st;
             const um_cu_reduction r = {.logits = m.logits,
                                        .width = width,

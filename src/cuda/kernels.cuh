@@ -212,6 +212,12 @@ typedef struct um_cu_rows {
  * prepared. UM_EDEVICE: cuBLASLt refused the product. */
 um_status um_cu_linear(um_cu_products *p, const um_cu_matrix *w, um_cu_rows x, bool add, um_dtype out_type, void *y,
                        int32_t stride, cudaStream_t s);
+/* y = W x for n <= UM_CU_FEW_ROWS rows of x and weights of any shape, without prepare. */
+enum { UM_CU_FEW_ROWS = 128 };
+um_status um_cu_linear_few(const um_cu_products *p, const um_cu_matrix *w, um_cu_rows x, um_dtype out_type, void *y,
+                           int32_t stride, cudaStream_t s);
+/* Returns whether um_cu_linear_few computes weights like w, with the bits of um_cu_linear for this prepared shape. */
+bool um_cu_linear_few_suits(const um_cu_products *p, const um_cu_matrix *w, um_dtype out_type);
 /* Returns whether products with UM_F8 exist for the shape on the current device: a Hopper GPU, rows and columns that
  * are multiples of 16. */
 bool um_cu_fp8_suits(int64_t rows, int64_t in);

@@ -211,3 +211,16 @@ bool um_cu_gated(um_cu_products *p, const um_cu_matrix *w, um_cu_rows x, void *y
     job.y = y, job.rows = w->rows / 2, job.stride = job.rows, job.gated = true, job.out_type = UM_BF16;
     return um_cu_stream_suits(&job) && um_cu_stream_product(&job, p->n_processors, s) == UM_OK;
 }
+
+um_status um_cu_linear_few(const um_cu_products *p, const um_cu_matrix *w, um_cu_rows x, um_dtype out_type, void *y,
+                           int32_t stride, cudaStream_t s) {
+    if (x.n == 0 || w->rows == 0) return UM_OK;
+    um_cu_stream job = stream_of(w, &x);
+    job.y = y, job.rows = w->rows, job.stride = stride, job.out_type = out_type;
+    return um_cu_stream_suits(&job) ? um_cu_stream_product(&job, p->n_processors, s) : UM_EDEVICE;
+}
+
+bool um_cu_linear_few_suits(const um_cu_products *p, const um_cu_matrix *w, um_dtype out_type) {
+    const um_cu_shape *shape = suits_library(w) ? find_shape(p, w, out_type, false) : NULL;
+    return shape && !shape->simt && shape->like_stream;
+}

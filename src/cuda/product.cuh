@@ -27,7 +27,7 @@ void um_cu_simt_product(const um_cu_simt *p, int n_processors, cudaStream_t s);
 
 /* ---- Products of few tokens on Hopper GPUs (product_stream.cu) ---- */
 
-enum { UM_CU_STREAM_TOKENS = 128 };
+enum { UM_CU_STREAM_TOKENS = UM_CU_FEW_ROWS };
 typedef struct um_cu_stream {
     const void *w; /* [rows, in]; with `gated` [2 * rows, in], gate rows above up rows */
     const void *x; /* [T, in], rows at a distance of x_stride elements */
@@ -71,6 +71,7 @@ typedef struct um_cu_shape {
     um_dtype type, out_type; /* of the weights: UM_BF16 or UM_F8; of y */
     bool add;
     bool simt;         /* cuBLASLt has no suitable algorithm: product_simt.cu computes the products */
+    bool like_stream;  /* all plans have the bits of product_stream.cu */
     int32_t n_buckets; /* buckets that were planned */
     um_cu_plan plan[UM_CU_BUCKETS];
 } um_cu_shape;

@@ -329,6 +329,7 @@ static const trial *choose_order(test *e) {
         trial *t = &e->trial[i];
         t->agrees = t->usable && (!e->p->deterministic || same_order(t, chosen));
         e->p->info.n_agreed += t->agrees;
+        e->shape->like_stream |= t->method.stream && t->agrees;
     }
     return chosen;
 }
