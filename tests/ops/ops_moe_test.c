@@ -21,6 +21,8 @@ static const moe_shape shapes[] = {
                                                                                                 */
     {600, 32, 16, UM_BF16, {5, 1, UM_SCORE_SOFTMAX, UM_BIAS_CHOICE, false, 1, 0, 1, 1, 0}, 0}, /* several waves */
     {50, 64, 100, UM_F32, {24, 6, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 0, 1, 1, 9}, 16}, /* a pool for each block */
+    {9, 72, 1095, UM_BF16, {4, 2, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 0, 1, 1, 0}, 0},  /* several blocks of inputs
+                                                                                              */
     {33, 320, 48, UM_BF16, {12, 10, UM_SCORE_SIGMOID, UM_BIAS_SCORE, false, 0.5f, 0, 3, 3, 0}, 0},
 };
 

@@ -91,7 +91,7 @@ static const um_dev_config world_config = {.threads = 2,
                                            .max_hidden = 320,
                                            .max_experts = 40,
                                            .max_top_k = 10,
-                                           .max_expert_ff = 100};
+                                           .max_expert_ff = 1100};
 
 typedef struct world {
     const um_ops *ops;

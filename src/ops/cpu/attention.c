@@ -112,7 +112,7 @@ static query_block find_block(const attention_job *j, int block) {
 void um_query_pack(const um_product *p, um_thread *t, int row, const float *x, int d) {
     int step = UM_BLOCK_WORDS * p->per_word;
     uint32_t *to = t->query + row * UM_X_STRIDE;
-    for (int i = 0; i < d; i += step, to += UM_QUERY_ROWS * UM_X_STRIDE) p->pack(x + i, UM_MIN(step, d - i), to);
+    for (int i = 0; i < d; i += step, to += UM_QUERY_ROWS * UM_X_STRIDE) p->pack(x + i, 0, UM_MIN(step, d - i), to);
 }
 
 /* Finds a block and packs its queries. */

@@ -141,10 +141,10 @@ static void multiply(const void *of_panel, const void *of_next, const uint32_t *
     else multiply_rest(panel, next, x + row * UM_X_STRIDE, n_words, n_rows - row, acc, stride, first);
 }
 
-static void pack_tiles(const float *x, int n, uint32_t *out) {
+static void pack_tiles(const float *x, int at, int n, uint32_t *row) {
     int words = (n + 1) / 2;
-    pack_pairs(x, n, out);
-    memset(out + words, 0, (size_t)(-words & (TILE - 1)) * sizeof *out);
+    pack_pairs(x, at, n, row);
+    memset(row + at / 2 + words, 0, (size_t)(-words & (TILE - 1)) * sizeof *row);
 }
 
 #include "ops/cpu/amx_attention.inc"

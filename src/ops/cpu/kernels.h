@@ -62,8 +62,9 @@ typedef void (*um_matrix_fn)(const void *panel, const void *next, const uint32_t
 typedef void (*um_matrix_quant_fn)(const void *panel, const void *next, const uint32_t *x, size_t x_block, int n_groups,
                                    int n_rows, float *acc, bool first);
 
-/* Writes x [n] as words of a left operand, followed by a zero when n is odd, or by zeros up to a whole group. */
-typedef void (*um_pack_fn)(const float *x, int n, uint32_t *out);
+/* Writes x [n] as the elements from `at` on of a row of a block of a left operand, followed by a zero when n is odd, or
+ * by zeros up to a whole group. `at` is a multiple of UM_PANEL. */
+typedef void (*um_pack_fn)(const float *x, int at, int n, uint32_t *row);
 
 /* A part of a panel that a chain multiplies: n_words words of panel with the words of x from `at` on. */
 typedef struct um_piece {

@@ -3,11 +3,16 @@
  *
  * The pairs (token, expert) are sorted by expert and processed in waves of up to UM_GROUP_ROWS pairs, so that scratch
  * stays small for any batch. In a wave, each pair is a row of a left operand and each expert a run of rows:
- *   gate_up   a task is a run of an expert's panels, so that even a single expert keeps all threads busy
- *   gate      a task is a row; the result is packed as the next left operand
+ *   pack      each token of the wave is packed once
+ *   gather    a task is some runs; the packed tokens are copied to the rows of their pairs
+ *   gate_up   a task is a run of an expert's panels, so that even a single expert keeps all threads busy; it also
+ *             computes the gate and packs the result as the next left operand
  *   down      a task is a run of output columns; it adds the results of all experts of the wave to y
  * So a single task adds to an output element, in ascending order of the experts, and waves follow this order too.
- * Results are bit-identical for any batch and any number of threads. */
+ * Results are bit-identical for any batch and any number of threads.
+ *
+ * Memory is idle while no task reads weights, so there are few and short steps besides the products
+ * (docs/kernels/linear.md). */
 #include "ops/cpu/dev.h"
 
 #include "ops/expert_route.h"
@@ -18,7 +23,9 @@ struct um_moe_scratch {
     int32_t *first;  /* [max_experts + 1] first pair of each expert */
     int32_t *token;  /* [max_tokens * max_top_k] token of each pair; pairs are sorted by expert, then by token */
     float *share;    /* [max_tokens * max_top_k] weight of each pair */
-    float *gate_up;  /* [UM_GROUP_ROWS, 2 * max_expert_ff] results of a wave */
+    int32_t *place;  /* [max_tokens] row of each token among the packed tokens of the wave; -1: it is not in the wave */
+    int32_t *packed; /* [UM_GROUP_ROWS] tokens of the wave */
+    uint32_t *left;  /* [blocks][UM_GROUP_ROWS, UM_X_STRIDE] packed rows of the wave's pairs */
     float *route;    /* [threads][um_expert_route_scratch] */
 };
 
@@ -33,7 +40,11 @@ size_t um_moe_lay_out(const um_dev_config *c, int n_threads, void *base) {
     s->first = (int32_t *)um_scratch_take(&at, E + 1, sizeof(int32_t));
     s->token = (int32_t *)um_scratch_take(&at, pairs, sizeof(int32_t));
     s->share = (float *)um_scratch_take(&at, pairs, sizeof(float));
-    s->gate_up = (float *)um_scratch_take(&at, um_mul(UM_GROUP_ROWS * 2, (size_t)c->max_expert_ff), sizeof(float));
+    s->place = (int32_t *)um_scratch_take(&at, (size_t)c->max_tokens, sizeof(int32_t));
+    s->packed = (int32_t *)um_scratch_take(&at, UM_GROUP_ROWS, sizeof(int32_t));
+    const size_t blocks = (size_t)UM_CEIL_DIV(UM_MAX(c->max_hidden, 1), UM_BLOCK_WORDS);
+    const size_t rows = c->max_experts ? um_mul(blocks, UM_GROUP_ROWS) + UM_TILE_ROWS : 0;
+    s->left = (uint32_t *)um_scratch_take(&at, um_mul(rows, UM_X_STRIDE), sizeof(uint32_t));
     s->route = (float *)um_scratch_take(&at, um_mul((size_t)n_threads, um_expert_route_scratch(c->max_experts)),
                                         sizeof(float));
     return at.used;
@@ -48,9 +59,9 @@ typedef struct moe_job {
     um_dev *dev;
     struct um_moe_scratch *s;
     const um_moe *a;
-    um_left x;                     /* packed rows of the wave */
-    const um_product *p;           /* the product for these rows; the weights of all experts have the same type */
-    int32_t first, n_runs;         /* first pair of the wave, number of experts in the wave */
+    um_left tokens, x, h;          /* packed rows: tokens of the wave; pairs for gate_up; pairs for down */
+    const um_product *up, *down;   /* their products; the weights of all experts have the same type */
+    int32_t first, n_rows, n_runs; /* first pair of the wave, number of pairs, number of experts */
     int n_parts, panels_per_part;  /* gate_up: number of tasks of an expert, panels of a task */
     int panels_per_task;           /* down: panels of a task */
     expert_run run[UM_GROUP_ROWS]; /* [n_runs] experts of the wave */
@@ -120,48 +131,97 @@ static int32_t choose_wave(moe_job *j, int32_t first, int32_t *expert) {
     return at;
 }
 
-/* ---- Computation of a wave ---- */
+/* ---- Left operands ---- */
 
-/* Computes acc [r->n, UM_PANEL], the product of a panel of an expert's w with the rows of its pairs. */
-static void multiply_panel(const moe_job *j, const expert_run *r, const um_weight *w, int panel, float *acc) {
-    assert(um_product_for(j->dev, w) == j->p);
-    um_product_panels(j->p, w, panel, 1, um_left_rows(j->x, r->first - j->first, r->n), acc);
+/* Returns the packed rows of an expert's pairs. */
+static um_left rows_of(const moe_job *j, um_left all, const expert_run *r) {
+    return um_left_rows(all, r->first - j->first, r->n);
 }
 
-static void pack_rows(moe_job *j, const um_weight *w, const float *x, size_t stride, const int32_t *row, int n_rows) {
-    j->p = um_product_for(j->dev, w);
-    j->x = um_product_pack(j->dev, j->p, x, stride, row, n_rows, w->in, UM_START_NONE);
+/* Packs each token of the wave once. */
+static void pack_tokens(moe_job *j, const um_weight *gate_up) {
+    struct um_moe_scratch *s = j->s;
+    int n = 0;
+    for (int32_t t = 0; t < j->a->n_tokens; t++) s->place[t] = -1;
+    for (int32_t i = j->first; i < j->first + j->n_rows; i++) {
+        int32_t *place = &s->place[s->token[i]];
+        if (*place >= 0) continue;
+        *place = n;
+        s->packed[n++] = s->token[i];
+    }
+    j->up = um_product_for(j->dev, gate_up);
+    j->tokens = um_product_pack(j->dev, j->up, j->a->x, (size_t)j->a->hidden, s->packed, n, gate_up->in, UM_START_NONE);
+}
+
+/* Copies the packed tokens to the rows of a thread's share of the runs. */
+static void gather_task(void *arg, int task, int thread) {
+    const moe_job *j = (const moe_job *)arg;
+    const int n = j->dev->n_threads;
+    const int begin = um_share_begin(j->n_runs, task, n), end = um_share_begin(j->n_runs, task + 1, n);
+    const size_t row_bytes = j->x.row_stride * sizeof(uint32_t);
+    (void)thread;
+    for (const expert_run *r = j->run + begin; r < j->run + end; r++)
+        for (int32_t i = r->first; i < r->first + r->n; i++) {
+            const uint32_t *from = j->tokens.x + (size_t)j->s->place[j->s->token[i]] * j->tokens.row_stride;
+            uint32_t *to = j->s->left + (size_t)(i - j->first) * j->x.row_stride;
+            for (int k = 0; k < j->a->hidden; k += j->up->block_words * j->up->per_word) {
+                memcpy(to, from, row_bytes);
+                from += j->tokens.block_stride;
+                to += j->x.block_stride;
+            }
+        }
+}
+
+static um_left left_of(const um_product *p, const uint32_t *x, int n_rows) {
+    return (um_left){x, p->x_stride, (size_t)n_rows * p->x_stride, n_rows};
+}
+
+/* ---- Computation of a wave ---- */
+
+/* Moves the columns of up from `lane` of their panel on, which end in the next panel, to the start. */
+static void join_columns(float *up, int32_t n_rows, int lane) {
+    const float *next = up + n_rows * UM_PANEL;
+    for (int32_t i = 0; i < n_rows; i++, up += UM_PANEL, next += UM_PANEL) {
+        memmove(up, up + lane, (size_t)(UM_PANEL - lane) * sizeof(float));
+        memcpy(up + UM_PANEL - lane, next, (size_t)lane * sizeof(float));
+    }
+}
+
+/* Computes a panel of an expert's gate and the same columns of up, applies the gate, and packs the result. */
+static void gate_up_panel(const moe_job *j, const expert_run *r, int panel, float *gate) {
+    const um_weight *w = j->a->gate_up[r->expert];
+    const um_left x = rows_of(j, j->x, r);
+    const int n_ff = j->a->n_ff, lane = n_ff % UM_PANEL, first = n_ff / UM_PANEL + panel;
+    const int column = panel * UM_PANEL, n = UM_MIN(UM_PANEL, n_ff - column);
+    const int of_block = j->down->block_words * j->down->per_word, row = r->first - j->first;
+    float *up = gate + (size_t)r->n * UM_PANEL;
+    um_product_panels(j->up, w, panel, 1, x, gate);
+    um_product_panels(j->up, w, first, 1, x, up);
+    if (lane && (first + 1) * UM_PANEL < w->rows)
+        um_product_panels(j->up, w, first + 1, 1, x, up + (size_t)r->n * UM_PANEL);
+    if (lane) join_columns(up, r->n, lane);
+    uint32_t *h = j->dev->x + (size_t)(column / of_block) * j->h.block_stride + (size_t)row * j->h.row_stride;
+    for (int32_t i = 0; i < r->n; i++, gate += UM_PANEL, up += UM_PANEL, h += j->h.row_stride) {
+        um_cpu_gate_row(j->dev, j->a->act, gate, up, n, gate);
+        j->down->pack(gate, column % of_block, n, h);
+    }
 }
 
 /* Multiplies some panels of one expert's gate_up. */
 static void gate_up_task(void *arg, int task, int thread) {
     const moe_job *j = (const moe_job *)arg;
     const expert_run *r = &j->run[task / j->n_parts];
-    const um_weight *w = j->a->gate_up[r->expert];
-    float *acc = j->dev->thread[thread].acc;
-    int begin = task % j->n_parts * j->panels_per_part;
-    int end = UM_MIN(begin + j->panels_per_part, UM_CEIL_DIV(w->rows, UM_PANEL));
-    um_product_begin(j->p);
-    for (int panel = begin; panel < end; panel++) {
-        int32_t column = panel * UM_PANEL, n = UM_MIN(UM_PANEL, w->rows - column);
-        float *to = j->s->gate_up + (size_t)(r->first - j->first) * (size_t)w->rows + column;
-        multiply_panel(j, r, w, panel, acc);
-        for (int32_t i = 0; i < r->n; i++, to += w->rows) memcpy(to, acc + i * UM_PANEL, (size_t)n * sizeof(float));
-    }
-    um_product_end(j->p);
-}
-
-static void gate_task(void *arg, int row, int thread) {
-    (void)thread;
-    const moe_job *j = (const moe_job *)arg;
-    float *g = j->s->gate_up + (size_t)row * 2 * (size_t)j->a->n_ff;
-    um_cpu_gate_row(j->dev, j->a->act, g, g + j->a->n_ff, j->a->n_ff, g);
+    const int begin = task % j->n_parts * j->panels_per_part;
+    const int end = UM_MIN(begin + j->panels_per_part, UM_CEIL_DIV(j->a->n_ff, UM_PANEL));
+    um_product_begin(j->up);
+    for (int panel = begin; panel < end; panel++) gate_up_panel(j, r, panel, j->dev->thread[thread].acc);
+    um_product_end(j->up);
 }
 
 /* Adds a panel of an expert's output columns to y. */
 static void add_panel(const moe_job *j, const expert_run *r, int panel, float *acc) {
     int32_t column = panel * UM_PANEL, n = UM_MIN(UM_PANEL, j->a->hidden - column);
-    multiply_panel(j, r, j->a->down[r->expert], panel, acc);
+    um_product_panels(j->down, j->a->down[r->expert], panel, 1, rows_of(j, j->h, r), acc);
     for (int32_t i = 0; i < r->n; i++) {
         float *y = j->a->y + (size_t)j->s->token[r->first + i] * (size_t)j->a->hidden + column;
         j->dev->k->add_scaled(acc + i * UM_PANEL, j->s->share[r->first + i], n, y);
@@ -172,29 +232,36 @@ static void add_panel(const moe_job *j, const expert_run *r, int panel, float *a
  * succession, because a panel prefetches the next one. */
 static void down_task(void *arg, int task, int thread) {
     const moe_job *j = (const moe_job *)arg;
-    int begin = task * j->panels_per_task, n_panels = UM_CEIL_DIV(j->a->hidden, UM_PANEL);
-    um_product_begin(j->p);
+    const int begin = task * j->panels_per_task;
+    const int end = UM_MIN(begin + j->panels_per_task, UM_CEIL_DIV(j->a->hidden, UM_PANEL));
+    um_product_begin(j->down);
     for (const expert_run *r = j->run; r < j->run + j->n_runs; r++)
-        for (int panel = begin; panel < UM_MIN(begin + j->panels_per_task, n_panels); panel++)
-            add_panel(j, r, panel, j->dev->thread[thread].acc);
-    um_product_end(j->p);
+        for (int panel = begin; panel < end; panel++) add_panel(j, r, panel, j->dev->thread[thread].acc);
+    um_product_end(j->down);
 }
 
-static void run_wave(moe_job *j, int n_rows) {
+/* Chooses how the wave's products are divided into tasks. The runs of columns of `down` are long, because a thread
+ * reads a part of each expert in turn, and each part begins slowly. */
+static void divide_wave(moe_job *j) {
+    const int n_threads = j->dev->n_threads, n_ff = UM_CEIL_DIV(j->a->n_ff, UM_PANEL);
+    const int n_down = UM_CEIL_DIV(j->a->hidden, UM_PANEL);
+    j->n_parts = UM_MIN(UM_CEIL_DIV(4 * n_threads, j->n_runs), n_ff);
+    j->panels_per_part = UM_CEIL_DIV(n_ff, j->n_parts);
+    j->panels_per_task = UM_CEIL_DIV(n_down, UM_MIN(2 * n_threads, n_down));
+}
+
+static void run_wave(moe_job *j) {
     um_dev *dev = j->dev;
     const um_moe *a = j->a;
-    const um_weight *gate_up = a->gate_up[j->run[0].expert], *down = a->down[j->run[0].expert];
-    int n_panels = UM_CEIL_DIV(gate_up->rows, UM_PANEL), n_down = UM_CEIL_DIV(a->hidden, UM_PANEL);
-    int tasks_min = 4 * dev->n_threads;
-    double work = (double)n_rows * a->hidden * a->n_ff;
-    j->n_parts = UM_MIN(UM_CEIL_DIV(tasks_min, j->n_runs), n_panels);
-    j->panels_per_part = UM_CEIL_DIV(n_panels, j->n_parts);
-    pack_rows(j, gate_up, a->x, (size_t)a->hidden, j->s->token + j->first, n_rows);
+    const double work = (double)j->n_rows * a->hidden * a->n_ff;
+    divide_wave(j);
+    pack_tokens(j, a->gate_up[j->run[0].expert]);
+    j->x = left_of(j->up, j->s->left, j->n_rows);
+    um_cpu_run(dev, gather_task, j, dev->n_threads, (double)j->n_rows * a->hidden);
+    j->down = um_product_for(dev, a->down[j->run[0].expert]);
+    j->h = left_of(j->down, dev->x, j->n_rows);
     um_cpu_run(dev, gate_up_task, j, j->n_parts * j->n_runs, 2 * work);
-    um_cpu_run(dev, gate_task, j, n_rows, (double)n_rows * a->n_ff * 4);
-    pack_rows(j, down, j->s->gate_up, 2 * (size_t)a->n_ff, NULL, n_rows);
-    j->panels_per_task = UM_CEIL_DIV(n_down, UM_MIN(tasks_min, n_down));
-    um_cpu_run(dev, down_task, j, UM_CEIL_DIV(n_down, j->panels_per_task), work);
+    um_cpu_run(dev, down_task, j, UM_CEIL_DIV(UM_CEIL_DIV(a->hidden, UM_PANEL), j->panels_per_task), work);
 }
 
 void um_cpu_moe(um_dev *dev, const um_moe *a) {
@@ -207,6 +274,7 @@ void um_cpu_moe(um_dev *dev, const um_moe *a) {
     int32_t n_pairs = sort_pairs(&j), expert = 0;
     for (int32_t first = 0, end; first < n_pairs; first = end) {
         end = choose_wave(&j, first, &expert);
-        run_wave(&j, end - first);
+        j.n_rows = end - first;
+        run_wave(&j);
     }
 }

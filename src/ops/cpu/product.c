@@ -25,7 +25,7 @@ static void pack_block(const pack_job *j, int row, int block) {
     const int step = j->p->block_words * j->p->per_word, k = block * step;
     const float *x = j->x + (size_t)(j->row ? j->row[row] : row) * j->stride;
     uint32_t *to = j->dev->x + ((size_t)block * (size_t)j->n_rows + (size_t)row) * j->p->x_stride;
-    j->p->pack(x + k, UM_MIN(step, j->in - k), to);
+    j->p->pack(x + k, 0, UM_MIN(step, j->in - k), to);
 }
 
 /* Prefetches the beginning of the panels that the thread reads after the pack. The other threads may still be packing

@@ -60,7 +60,7 @@ static void store_key(const rope_job *j, const float *key, uint32_t *panel, size
     uint32_t *to = panel + lane;
     for (int i = 0; i < d; i += PART * per_word, to += PART * UM_PANEL) {
         int n = UM_MIN(PART * per_word, d - i);
-        (is_bf16 ? j->k->pack_pairs : j->k->pack_f32)(key + i, n, word);
+        (is_bf16 ? j->k->pack_pairs : j->k->pack_f32)(key + i, 0, n, word);
         scatter(word, UM_CEIL_DIV(n, per_word), to);
     }
 }
