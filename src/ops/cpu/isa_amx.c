@@ -73,13 +73,25 @@ VEC_FN ahead prefetch(ahead a) {
     return a;
 }
 
-/* Multiplies up to 16 rows. Does not prefetch: products with so few rows are limited by memory, and prefetching costs
- * time (5 % with 8 rows). */
-KERNEL void multiply_tile(const char *panel, const uint32_t *x, int n_words, float *acc, size_t stride, bool first) {
+/* Loads the lines of a tile of words of a panel in order and drops the data. So the hardware prefetcher detects the
+ * stream, and the tile loads find the lines in the first-level cache. */
+VEC_FN void touch(const char *panel) {
+    for (size_t i = 0; i < TILE * PANEL_BYTES; i += sizeof(vi)) {
+        vi line;
+        __asm__ volatile("vmovdqa64 %1, %0" : "=v"(line) : "m"(*(const vi *)(const void *)(panel + i)));
+    }
+}
+
+/* Multiplies up to 16 rows. is_only: no other rows are multiplied by the panel, so memory limits the product. It then
+ * reaches 89 to 97 % of the rate at which a loop of loads reads it, without `touch` 83 %. Software prefetching in its
+ * place, 4 to 16 KB ahead, costs up to 5 % (family 6 model 167). */
+KERNEL void multiply_tile(const char *panel, const uint32_t *x, int n_words, float *acc, size_t stride, bool first,
+                          bool is_only) {
     const size_t acc_bytes = stride * sizeof(float);
     WRITTEN;
     BEGIN_SUMS(0, 1, acc)
     for (int k = 0; k < n_words; k += TILE, panel += TILE * PANEL_BYTES) {
+        if (is_only) touch(panel);
         _tile_loadd(4, x + k, X_BYTES);
         _tile_loadd(6, panel, PANEL_BYTES);
         _tile_loadd(7, panel + PANEL_BYTES / 2, PANEL_BYTES);
@@ -89,9 +101,9 @@ KERNEL void multiply_tile(const char *panel, const uint32_t *x, int n_words, flo
     END_SUMS(0, 1, acc)
 }
 
-/* Multiplies up to 32 rows: four products for four loads. */
+/* Multiplies up to 32 rows: four products for four loads. With is_only `touch` saves 2 to 10 %. */
 KERNEL void multiply_two(const char *panel, ahead next, const uint32_t *x, int n_words, float *acc, size_t stride,
-                         bool first) {
+                         bool first, bool is_only) {
     const size_t acc_bytes = stride * sizeof(float);
     const uint32_t *x2 = x + TILE * UM_X_STRIDE;
     float *acc2 = acc + TILE * stride;
@@ -100,6 +112,7 @@ KERNEL void multiply_two(const char *panel, ahead next, const uint32_t *x, int n
     BEGIN_SUMS(2, 3, acc2)
     for (int k = 0; k < n_words; k += TILE, panel += TILE * PANEL_BYTES) {
         next = prefetch(next);
+        if (is_only) touch(panel);
         _tile_loadd(4, x + k, X_BYTES);
         _tile_loadd(5, x2 + k, X_BYTES);
         _tile_loadd(6, panel, PANEL_BYTES);
@@ -116,12 +129,12 @@ KERNEL void multiply_two(const char *panel, ahead next, const uint32_t *x, int n
 /* Multiplies the last rows, fewer than 32. Computes their sums in a buffer, because other data may follow them in acc.
  */
 static void multiply_rest(const char *panel, ahead next, const uint32_t *x, int n_words, int n_rows, float *acc,
-                          size_t stride, bool first) {
+                          size_t stride, bool first, bool is_only) {
     _Alignas(64) float sums[UM_TILE_ROWS * UM_PANEL];
     const size_t bytes = UM_PANEL * sizeof(float);
     for (int i = 0; i < n_rows && !first; i++) memcpy(sums + i * UM_PANEL, acc + (size_t)i * stride, bytes);
-    if (n_rows > TILE) multiply_two(panel, next, x, n_words, sums, UM_PANEL, first);
-    else multiply_tile(panel, x, n_words, sums, UM_PANEL, first);
+    if (n_rows > TILE) multiply_two(panel, next, x, n_words, sums, UM_PANEL, first, is_only);
+    else multiply_tile(panel, x, n_words, sums, UM_PANEL, first, is_only);
     for (int i = 0; i < n_rows; i++) memcpy(acc + (size_t)i * stride, sums + i * UM_PANEL, bytes);
 }
 
@@ -131,14 +144,15 @@ static void multiply(const void *of_panel, const void *of_next, const uint32_t *
     const char *panel = (const char *)of_panel;
     const int n_tiles = (n_rows + UM_TILE_ROWS - 1) / UM_TILE_ROWS, lines = (int)(TILE * PANEL_BYTES) / 64;
     ahead next = {(const char *)of_next, (lines + n_tiles - 1) / n_tiles};
+    const bool is_only = n_tiles == 1;
     int row = 0;
     for (; row + UM_TILE_ROWS <= n_rows; row += UM_TILE_ROWS, acc += UM_TILE_ROWS * stride) {
-        multiply_two(panel, next, x + row * UM_X_STRIDE, n_words, acc, stride, first);
+        multiply_two(panel, next, x + row * UM_X_STRIDE, n_words, acc, stride, first, is_only);
         next.at += n_words / TILE * next.lines * 64;
     }
     if (row == n_rows) return;
-    if (row + TILE == n_rows) multiply_tile(panel, x + row * UM_X_STRIDE, n_words, acc, stride, first);
-    else multiply_rest(panel, next, x + row * UM_X_STRIDE, n_words, n_rows - row, acc, stride, first);
+    if (row + TILE == n_rows) multiply_tile(panel, x + row * UM_X_STRIDE, n_words, acc, stride, first, is_only);
+    else multiply_rest(panel, next, x + row * UM_X_STRIDE, n_words, n_rows - row, acc, stride, first, is_only);
 }
 
 static void pack_tiles(const float *x, int at, int n, uint32_t *row) {
