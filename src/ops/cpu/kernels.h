@@ -221,8 +221,8 @@ extern const um_kernels um_kernels_avx2, um_kernels_avx512, um_kernels_avx512_bf
 extern const um_kernels um_kernels_neon, um_kernels_neon_dot;
 #endif
 
-/* The prefetch distance in bytes of a product with few rows. */
-extern size_t um_prefetch_few_rows;
+/* The prefetch distances in bytes of products with few rows: of fp32 and bf16 panels, and of q8 panels. */
+extern size_t um_prefetch_few_rows, um_prefetch_q8;
 
 /* Chooses the kernels for a new device: those of the instruction set set by um_cpu_use_isa, else of the one that the
  * environment variable UM_CPU_ISA names, else the best. UM_EUNSUPPORTED when UM_CPU_ISA names one that is not
