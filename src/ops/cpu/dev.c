@@ -172,6 +172,7 @@ static void choose_products(um_dev *dev) {
 static void cpu_close(um_dev *dev) {
     if (!dev) return;
     um_pool_free(dev->pool);
+    um_cpu_slab_close(dev);
     if (dev->cpu) um_cpu_unclaim(dev->cpu, dev->n_threads);
     um_free(dev->cpu);
     um_free(dev->scratch);

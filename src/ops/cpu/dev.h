@@ -73,6 +73,7 @@ typedef struct um_thread {
 
 struct um_partial;
 struct um_moe_scratch;
+typedef struct um_slab um_slab;
 
 struct um_dev {
     um_dev_config config;
@@ -100,8 +101,18 @@ struct um_dev {
     int32_t *block;                     /* [max_tokens] tokens of the block */
     struct um_partial *partial;         /* [head tiles][UM_HEAD_ROWS] */
     struct um_moe_scratch *moe;         /* mixture of experts (moe.c) */
+    um_slab *slab;                      /* memory of the weights that are made next (weight.c), or NULL */
     size_t scratch_bytes, shared_bytes; /* shared_bytes: the part before that of the threads */
     void *scratch;                      /* all of the above in one allocation */
+};
+
+/* Panels of several weights. A weight that is smaller than a few huge pages has none by itself, or its last part has
+ * none: the experts of LLaDA-MoE in q4 were read an eighth slower (family 6 model 167). The first user of a page
+ * decides on its memory node, so weights that share a huge page share a node. */
+struct um_slab {
+    unsigned char *data;
+    size_t used;
+    int n_weights;
 };
 
 struct um_weight {
@@ -111,6 +122,7 @@ struct um_weight {
     size_t panel_bytes; /* size of a panel of UM_PANEL rows; the last panel is padded with zeros */
     unsigned char *panel;
     bool is_borrowed; /* the panels are those of a file */
+    um_slab *slab;    /* contains the panels, or NULL */
 };
 
 /* Returns the index of element (row, k) in a panel. In narrow types (bf16, 8 bits) the elements 2 i and 2 i + 1 of a
@@ -309,6 +321,8 @@ void um_find_top(const um_kernels *k, const um_row *r, um_kept_ids cut, const um
 double um_cpu_peak(um_dev *dev, um_dtype type, const char **instruction_name);
 um_status um_cpu_weight(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_dtype type, um_err *err);
 void um_cpu_weight_free(um_dev *dev, um_weight *w);
+/* Frees the slab of a device that has no weights any more. */
+void um_cpu_slab_close(um_dev *dev);
 size_t um_cpu_weight_bytes(const um_weight *w);
 um_status um_cpu_kv_new(um_dev *dev, um_kv **out, const um_kv_shape *shape, um_err *err);
 void um_cpu_kv_free(um_dev *dev, um_kv *kv);
