@@ -19,7 +19,6 @@
 #include "ops/cpu/cpu.h"
 
 enum { COPIES_MAX = 100, TOKENS_MAX = 512, WIDEST = 12288, WINDOWS = 7 };
-#define CYCLE_BYTES    ((size_t)400 << 20)
 #define WINDOW_SECONDS 0.06
 
 static const um_ops *const ops = &um_ops_cpu;
@@ -121,7 +120,7 @@ static void bench_linear(um_dtype type, int32_t in, int32_t out) {
     const size_t bytes = (size_t)in * (size_t)out * (is_quantised ? 1 : um_dtype_size(type));
     linear_bench b = {.x = random_floats((size_t)TOKENS_MAX * (size_t)in),
                       .y = random_floats(TOKENS_MAX * (size_t)out),
-                      .n_copies = (int)UM_MIN(CYCLE_BYTES / bytes + 1, COPIES_MAX)};
+                      .n_copies = (int)UM_MIN(um_host_uncached_bytes() / bytes + 1, COPIES_MAX)};
     float *random = um_bench_has_ggml() ? random_floats((size_t)UM_MAX(out, TOKENS_MAX) * (size_t)in) : NULL;
     um_tensor t = new_tensor(is_quantised ? UM_BF16 : type, out, in);
     um_err err;

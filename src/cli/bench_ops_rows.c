@@ -1,14 +1,15 @@
-/* Measures the operations of `unmask bench ops`. Calls alternate between copies of the weights, CYCLE_BYTES in all, so
- * that weights are read from memory as in a model. A quick run has fewer copies. */
+/* Measures the operations of `unmask bench ops`. Calls alternate between copies of the weights that are larger than the
+ * caches together, so that weights are read from memory as in a model. A quick run has fewer copies. */
 #include <math.h>
 
 #include "cli/bench_ops.h"
 #include "ops/expert_route.h"
 #include "ops/quantize.h"
 
-enum { COPIES_MAX = 100, PAGE = 32, LAYERS = 8, ROUTINGS = 8, HEAD_ROWS_MAX = 128, LIKELIEST = 20 };
-#define CYCLE_BYTES       ((size_t)400 << 20)
-#define QUICK_CYCLE_BYTES ((size_t)64 << 20) /* larger than the caches of most processors */
+enum { COPIES_MAX = 512, PAGE = 32, LAYERS = 8, ROUTINGS = 8, HEAD_ROWS_MAX = 128, LIKELIEST = 20 };
+#define QUICK_CYCLE_BYTES ((size_t)64 << 20)
+
+static size_t cycle_bytes(const um_ops_bench *b) { return b->quick ? QUICK_CYCLE_BYTES : um_host_uncached_bytes(); }
 
 /* ---- Inputs ------------------------------------------------------------------------------------------------------ */
 
@@ -113,7 +114,7 @@ static void run_linear(void *arg, int round) {
 
 /* Makes copies of a random matrix until they are larger than the caches. */
 static um_status copy_weights(linear *l, int64_t rows, int64_t in, um_err *err) {
-    const size_t all = l->b->quick ? QUICK_CYCLE_BYTES : CYCLE_BYTES;
+    const size_t all = cycle_bytes(l->b);
     um_tensor t;
     um_status s = new_tensor(l->b, &t, rows, in, err);
     for (size_t bytes = 0; !s && l->n_copies < COPIES_MAX && bytes < all;) {
@@ -347,7 +348,8 @@ static um_status measure_rope(um_ops_bench *b, um_err *err) { return measure_kv_
 
 typedef struct experts {
     um_ops_bench *b;
-    um_weight **gate_up, **down; /* [n_experts] */
+    int32_t n_layers;
+    um_weight **gate_up, **down; /* [n_layers, n_experts] */
     um_moe a;
     float *logits; /* [ROUTINGS][n_tokens, n_experts] */
     float *x, *y;
@@ -356,6 +358,9 @@ typedef struct experts {
 static void run_moe(void *arg, int round) {
     experts *e = (experts *)arg;
     um_moe a = e->a;
+    const size_t layer = (size_t)(round % e->n_layers) * (size_t)a.route->n_experts;
+    a.gate_up += layer;
+    a.down += layer;
     a.logits = e->logits + (size_t)(round % ROUTINGS) * (size_t)a.n_tokens * (size_t)a.route->n_experts;
     e->b->ops->moe(e->b->dev, &a);
 }
@@ -387,16 +392,18 @@ static double used_experts(const experts *e) {
 static um_status new_experts(experts *e, um_err *err) {
     um_ops_bench *b = e->b;
     const um_arch *a = &b->arch;
-    const size_t n = (size_t)a->route.n_experts, most = (size_t)most_rows(b);
+    const size_t n = (size_t)a->route.n_experts, most = (size_t)most_rows(b), all = cycle_bytes(b);
     um_tensor up = {0}, down = {0};
-    e->gate_up = UM_NEW_ARRAY(um_weight *, n);
-    e->down = UM_NEW_ARRAY(um_weight *, n);
+    e->gate_up = UM_NEW_ARRAY(um_weight *, n * LAYERS);
+    e->down = UM_NEW_ARRAY(um_weight *, n * LAYERS);
     um_status s = new_tensor(b, &up, 2 * a->expert_ff, a->hidden, err);
     if (!s) s = new_tensor(b, &down, a->hidden, a->expert_ff, err);
-    for (size_t i = 0; i < n && !s; i++) {
-        s = new_weight(b, &e->gate_up[i], &up, err);
-        if (!s) s = new_weight(b, &e->down[i], &down, err);
-    }
+    for (size_t bytes = 0, i = 0; !s && e->n_layers < LAYERS && bytes < all; e->n_layers++)
+        for (const size_t end = i + n; i < end && !s; i++) {
+            s = new_weight(b, &e->gate_up[i], &up, err);
+            if (!s) s = new_weight(b, &e->down[i], &down, err);
+            if (!s) bytes += b->ops->weight_bytes(e->gate_up[i]) + b->ops->weight_bytes(e->down[i]);
+        }
     um_free((void *)(uintptr_t)up.data);
     um_free((void *)(uintptr_t)down.data);
     if (!s) s = new_floats(b, &e->x, most * (size_t)a->hidden, err);
@@ -432,8 +439,8 @@ static um_status measure_moe(um_ops_bench *b, um_err *err) {
     route.capacity = 0;
     um_status s = new_experts(&e, err);
     for (int32_t i = 0; i < b->n_rows && !s; i++) measure_routing(&e, &route, b->rows[i]);
-    free_weights(b, e.gate_up, route.n_experts);
-    free_weights(b, e.down, route.n_experts);
+    free_weights(b, e.gate_up, LAYERS * route.n_experts);
+    free_weights(b, e.down, LAYERS * route.n_experts);
     um_free(e.gate_up);
     um_free(e.down);
     free_floats(b, e.x);

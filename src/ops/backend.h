@@ -160,6 +160,9 @@ static inline bool um_backend_is_host(const um_backend *b) { return !b->workspac
 extern const um_backend um_backend_cpu, um_backend_ref;
 /* The functions of um_backend over the operations self->ops. A table of its own may use them. */
 um_status um_host_open(um_device **out, const um_backend *self, const um_dev_config *c, um_err *err);
+/* Returns how many bytes of data don't stay in the caches: at least 512 MB and, where memory allows, twice the
+ * third-level cache. */
+size_t um_host_uncached_bytes(void);
 /* Measures the bytes per second at which this many threads read memory that is larger than the caches. *rate is the
  * best of several runs. Errors: UM_ENOMEM, UM_ELIMIT. */
 um_status um_host_read_rate(int threads, double *rate, um_err *err);

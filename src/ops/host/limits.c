@@ -1,8 +1,10 @@
 /* Measures how fast the processor reads memory, and how fast the operations compute a large product. */
+#include <unistd.h>
+
 #include "ops/host/host.h"
 
-#define READ_BYTES   ((size_t)512 << 20) /* larger than the caches of one processor */
-#define READ_RUNS    5
+#define READ_BYTES   ((size_t)512 << 20) /* larger than the caches of most processors */
+#define READ_RUNS    3
 #define WIDTH_MAX    4096 /* of the product's matrix */
 #define TOKENS_MAX   512
 #define SECONDS      0.2 /* a product that takes this long is timed well enough */
@@ -29,18 +31,27 @@ static void read_task(void *arg, int task, int thread) {
     for (size_t k = 0; k < 8; k++) r->sum[task] += sum[k];
 }
 
+size_t um_host_uncached_bytes(void) {
+    size_t cache = 0;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    cache = (size_t)UM_MAX(sysconf(_SC_LEVEL3_CACHE_SIZE), 0);
+#endif
+    return UM_MAX(READ_BYTES, UM_MIN(2 * cache, um_memory_available() / 4));
+}
+
 um_status um_host_read_rate(int threads, double *rate, um_err *err) {
-    reading r = {.n = READ_BYTES / sizeof(uint64_t), .write = true};
+    const size_t bytes = um_host_uncached_bytes();
+    reading r = {.n = bytes / sizeof(uint64_t), .write = true};
     void *data = NULL;
     um_pool *pool = NULL;
     *rate = 0;
-    um_status s = um_try_alloc(&data, READ_BYTES, 64, "memory to measure its speed", err);
+    um_status s = um_try_alloc(&data, bytes, 64, "memory to measure its speed", err);
     if (!s) s = um_pool_new(&pool, threads, err);
     r.data = data;
     for (int i = 0; i <= READ_RUNS && !s; i++) {
         const double start = um_now();
         um_pool_run(pool, read_task, &r, TASKS);
-        if (!r.write) *rate = UM_MAX(*rate, (double)READ_BYTES / (um_now() - start));
+        if (!r.write) *rate = UM_MAX(*rate, (double)bytes / (um_now() - start));
         r.write = false; /* the first run only makes the pages */
     }
     um_pool_free(pool);
