@@ -124,7 +124,7 @@ void um_cu_gather_rows(const um_cu_gather *g, cudaStream_t s);
 /* Waits until all kernels before have ended on all ranks. */
 void um_cu_barrier(const um_cu_meeting *at, cudaStream_t s);
 
-/* ---- Embedding, norms, gate (elementwise.cu) ---- */
+/* ---- Embedding, norms, gate (elementwise.cu, norm.cu) ---- */
 /* x[t] = scale * W[id[t]], or scale times the blend of a token with a um_message_soft (um_soft of ops/batch.h has the
  * formula; sums in fp32 in the order of the list). x fp32 [T, H]. */
 void um_cu_embed(const um_cu_batch *b, const um_cu_matrix *w, float scale, float *x, cudaStream_t s);
