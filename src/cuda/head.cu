@@ -21,15 +21,18 @@ static __device__ void keep_bitmap(const um_cu_batch &b, const um_message_row &r
     for (int32_t i = threadIdx.x; i < UM_CEIL_DIV(vocab, 32); i += MIX_THREADS) to[i] = from[i];
 }
 
-/* Computes the operand of a row: w[0] * row0 + w[1] * row1. A block computes one row. With `whole` >= 0 only the rows
- * whose number is in [whole, whole + n) are computed, to the place of their number. */
+/* Computes the operand of a row: w[0] * row0 + w[1] * row1. A block computes one row, and rows of padding become 0.
+ * With `whole` >= 0 only the rows whose number is in [whole, whole + n) are computed, to the place of their number. */
 template <typename T>
 static __global__ void mix_rows(const um_cu_batch b, const float *hidden, const float *saved, int32_t H, T *out,
                                 int32_t whole, int32_t n) {
     um_cu_let_next_start();
     um_cu_wait_for_previous();
     const int32_t row = blockIdx.x;
-    if (row >= um_cu_header(b)->n_rows) return;
+    if (row >= um_cu_header(b)->n_rows) {
+        for (int32_t i = threadIdx.x; i < H && whole < 0; i += MIX_THREADS) out[(size_t)row * H + i] = T(0.0f);
+        return;
+    }
     const um_message_row r = b.row[row];
     if (whole >= 0 && (r.whole < whole || r.whole >= whole + n)) return;
     const int32_t place = whole >= 0 ? r.whole - whole : row;
