@@ -134,6 +134,44 @@ static void moe_matches_the_reference(void **state) {
     print_worst("moe");
 }
 
+/* Loads the experts in turn in the type of the world, in q8 and in q4, and `down` in another type than gate and up. */
+static experts load_mixed(const world *w, const moe_case *c) {
+    const um_dtype type[] = {w->weights, UM_Q8, UM_Q4};
+    experts e = {.n = c->s.route.n_experts};
+    e.gate_up = (const um_weight **)um_zalloc((size_t)e.n * sizeof(um_weight *));
+    e.down = (const um_weight **)um_zalloc((size_t)e.n * sizeof(um_weight *));
+    for (int32_t i = 0; i < e.n; i++) {
+        e.gate_up[i] = make_weight_as(w, c->part + 3 * i, 2, type[i % 3]);
+        e.down[i] = make_weight_as(w, c->part + 3 * i + 2, 1, type[i / 2 % 3]);
+    }
+    return e;
+}
+
+static void check_mixed(const world *w, const world *ref) {
+    const size_t of[] = {2, 4, 7};
+    for (size_t i = 0; i < UM_LEN(of); i++) {
+        moe_case c = new_moe(&shapes[of[i]]);
+        size_t H = (size_t)c.s.hidden, n = (size_t)c.s.n_tokens * H;
+        experts e = load_mixed(w, &c), e_ref = load_mixed(ref, &c);
+        float *got = copy_floats(c.y, n), *want = copy_floats(c.y, n);
+        run_moe(w, &c, &e, 0, c.s.n_tokens, got);
+        run_moe(ref, &c, &e_ref, 0, c.s.n_tokens, want);
+        compare(w, "moe with experts of several types", got, want, n, H, (tolerance){2e-2, 4e-3});
+        free_experts(w, &e);
+        free_experts(ref, &e_ref);
+        um_free(got);
+        um_free(want);
+        free_moe(&c);
+    }
+}
+
+static void moe_takes_experts_of_several_types(void **state) {
+    (void)state;
+    begin_worst();
+    for_each_world(check_mixed);
+    print_worst("moe with experts of several types");
+}
+
 /* Computes the batch in pieces of 1, 2, 3 ... tokens, or of one routing block. */
 static void check_pieces(const world *w, const world *ref) {
     (void)ref;
@@ -203,6 +241,7 @@ int main(void) {
     seed_world();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(moe_matches_the_reference),
+        cmocka_unit_test(moe_takes_experts_of_several_types),
         cmocka_unit_test(moe_token_is_the_same_alone_and_in_a_batch),
         cmocka_unit_test(moe_does_not_depend_on_threads),
         cmocka_unit_test(moe_allocates_nothing),

@@ -60,7 +60,7 @@ typedef struct moe_job {
     struct um_moe_scratch *s;
     const um_moe *a;
     um_left tokens, x, h;          /* packed rows: tokens of the wave; pairs for gate_up; pairs for down */
-    const um_product *up, *down;   /* their products; the weights of all experts have the same type */
+    const um_product *up, *down;   /* their products, which all experts of the wave have in common */
     int32_t first, n_rows, n_runs; /* first pair of the wave, number of pairs, number of experts */
     int n_parts, panels_per_part;  /* gate_up: number of tasks of an expert, panels of a task */
     int panels_per_task;           /* down: panels of a task */
@@ -114,8 +114,16 @@ static int32_t sort_pairs(const moe_job *j) {
     return s->first[E];
 }
 
-/* Chooses the next wave, which starts at pair `first` of *expert. Takes whole experts as long as they fit. Splits only
- * an expert that is larger than a wave. Returns the first pair after the wave. */
+/* Returns whether the weights of two experts have the same types. Checkpoints may store experts in several formats. */
+static bool are_alike(const moe_job *j, int32_t a, int32_t b) {
+    const um_dev *dev = j->dev;
+    const um_weight *const *up = j->a->gate_up, *const *down = j->a->down;
+    return um_product_for(dev, up[a]) == um_product_for(dev, up[b]) &&
+           um_product_for(dev, down[a]) == um_product_for(dev, down[b]);
+}
+
+/* Chooses the next wave, which starts at pair `first` of *expert. Takes whole experts as long as they fit and are of
+ * the same types. Splits only an expert that is larger than a wave. Returns the first pair after the wave. */
 static int32_t choose_wave(moe_job *j, int32_t first, int32_t *expert) {
     const int32_t *start = j->s->first, E = j->a->route->n_experts;
     int32_t at = first;
@@ -123,6 +131,7 @@ static int32_t choose_wave(moe_job *j, int32_t first, int32_t *expert) {
     for (j->n_runs = 0; *expert < E; ++*expert) {
         int32_t left = start[*expert + 1] - at, room = UM_GROUP_ROWS - (at - first);
         if (left > room && j->n_runs > 0) break;
+        if (left > 0 && j->n_runs > 0 && !are_alike(j, j->run[0].expert, *expert)) break;
         int32_t n = UM_MIN(left, room);
         if (n > 0) j->run[j->n_runs++] = (expert_run){*expert, at, n};
         at += n;
