@@ -156,7 +156,7 @@ static void refuses_to_cut_a_group_with_a_common_scale(void **state) {
 /* ---- A group whose members only meet ----------------------------------------------------------------------------- */
 
 struct um_device {
-    int unused;
+    int32_t number;
 };
 struct um_forward {
     const um_rank *rank;
@@ -341,6 +341,65 @@ static void a_rank_that_hangs_keeps_its_memory(void **state) {
     assert_int_equal(atomic_load(&seen), 7);
 }
 
+/* ---- Loading ----------------------------------------------------------------------------------------------------- */
+
+/* Devices with memory of their own, whose parts are loaded by a thread each. */
+static atomic_int is_full; /* bitmap of the devices without memory for weights */
+static atomic_int n_made;  /* weights */
+
+static um_status own_open(um_device **out, const um_backend *self, const um_dev_config *c, um_err *err) {
+    um_status s = fake_open(out, self, c, err);
+    (*out)->number = c->number;
+    return s;
+}
+static void own_info(const um_device *d, um_device_info *out) {
+    (void)d;
+    *out = (um_device_info){.name = "fake"};
+}
+static um_status own_weight(um_device *d, um_weight **out, const um_tensor *part, int n, um_dtype type, um_err *err) {
+    *out = NULL;
+    if (atomic_load(&is_full) >> d->number & 1) return um_fail(err, UM_ENOMEM, "device %d is full", d->number);
+    atomic_fetch_add(&n_made, 1);
+    return fake_weight(d, out, part, n, type, err);
+}
+static size_t own_workspace(um_device *d, const um_network *n, const um_forward_config *c) {
+    (void)d, (void)n, (void)c;
+    return 0;
+}
+
+static void a_device_without_memory_fails_the_weight_of_all(void **state) {
+    enum { RANKS = 4, FULL = 1 << 1 | 1 << 3 };
+    const int32_t number[RANKS] = {0, 1, 2, 3};
+    const um_dev_config c = {.rank_number = number};
+    const float one = 1;
+    const um_tensor t = {.name = "t", .type = UM_F32, .n_dims = 2, .dim = {1, 1}, .data = &one};
+    um_backend inner = fake, *group;
+    um_device *d;
+    um_weight *w;
+    um_err err = {0};
+    (void)state;
+    inner.open = own_open;
+    inner.info = own_info;
+    inner.weight = own_weight;
+    inner.workspace = own_workspace;
+    um_ranks_backend_new(&group, &inner, RANKS, 60);
+    assert_int_equal(group->open(&d, group, &c, &err), UM_OK);
+    for (int full = 0; full < 2; full++) {
+        atomic_store(&is_full, full ? FULL : 0);
+        atomic_store(&n_made, 0);
+        atomic_store(&n_freed, 0);
+        const um_status s = group->weight(d, &w, &t, 1, UM_F32, &err);
+        assert_int_equal(s, full ? UM_ENOMEM : UM_OK);
+        assert_int_equal(atomic_load(&n_made), full ? RANKS - 2 : RANKS);
+        if (full) assert_string_equal(err.msg, "device 1 is full"); /* the first one, whichever was slower */
+        if (full) assert_null(w);
+        else group->weight_free(d, w);
+        assert_int_equal(atomic_load(&n_freed), atomic_load(&n_made));
+    }
+    group->close(d);
+    um_ranks_backend_free(group);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slices_of_all_ranks_are_the_matrix),
@@ -350,6 +409,7 @@ int main(void) {
         cmocka_unit_test(a_rank_that_fails_ends_the_pass_of_all_with_its_words),
         cmocka_unit_test(a_rank_that_hangs_is_named),
         cmocka_unit_test(a_rank_that_hangs_keeps_its_memory),
+        cmocka_unit_test(a_device_without_memory_fails_the_weight_of_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
