@@ -61,9 +61,8 @@ const um_option um_model_options[] = {
      "devices that compute each engine's passes together: each has a part of the heads, of the feed-forward layers and "
      "of the vocabulary; on the CPU they are groups of threads of one process, or processes (--nnodes)"},
     {"enable_expert_parallel", NULL, UM_OPT_BOOL, C(enable_expert_parallel), 0, 0, NULL, "false", NULL, NULL, "Engine",
-     "let each rank of --tensor-parallel-size have an equal number of the experts as a whole, in place of a part of "
-     "the "
-     "width of each expert; for mixtures of experts"},
+     "let each rank of --tensor-parallel-size have an equal number of the experts as a whole, in place of a part "
+     "of the width of each expert; for mixtures of experts"},
     {"distributed_timeout_seconds", "dist_timeout", UM_OPT_FLOAT, C(distributed_timeout_seconds), 0.01, 86400, NULL,
      "300", NULL, "SECONDS", "Engine",
      "how long the ranks of --tensor-parallel-size wait for each other before the engine fails"},
