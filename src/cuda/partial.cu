@@ -56,11 +56,13 @@ static __device__ __forceinline__ void load_chunk(const subtile &s, int place, f
 static __device__ __forceinline__ void edit_chunk(const um_cu_batch &b, const um_message_row &r, const subtile &s,
                                                   int place, float *memory, float z[EACH]) {
 #pragma unroll
-    for (int i = 0; i < EACH; i++) z[i] = fmaxf(__fmul_rn(s.scale, z[i]), -INFINITY);
+    for (int i = 0; i < EACH; i++) z[i] = __fmul_rn(s.scale, z[i]);
     if (s.cap > 0) {
 #pragma unroll
         for (int i = 0; i < EACH; i++) z[i] = capped(z[i], s.cap);
     }
+#pragma unroll
+    for (int i = 0; i < EACH; i++) z[i] = fmaxf(z[i], -INFINITY);
     if (s.n < SUBTILE) {
 #pragma unroll
         for (int i = 0; i < EACH; i++)
