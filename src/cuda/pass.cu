@@ -101,7 +101,7 @@ static void linear(launch *p, const um_linear *w, const um_cu_low_rank *low_rank
     if (p->status) return;
     p->status = um_cu_linear(f->products, m, input_of(p, m, x), add, out_type, y, m->rows, p->s);
     if (p->status) {
-        um_fail(p->err, p->status, "%s: cuBLASLt refused the product", what);
+        um_fail(p->err, p->status, "%s: the product can't be computed", what);
         return;
     }
     if (w->bias) um_cu_add_bias(y, w->bias->data, rows_of(p), m->rows, out_type, p->s);
@@ -153,6 +153,7 @@ static void norm(launch *p, const um_vector *w, const um_vector *bias, void *y, 
         um_cu_pairs_norm(f->x, &p->pairs, weight, um_cu_values(bias), eps, rows_of(p), f->net->hidden, f->d->dtype, y,
                          exact, codes ? &f->coded : NULL, p->s);
     else if (divides_rows(p)) {
+        assert(!bias);
         const um_cu_copies to = copies_of(f, y, exact, codes);
         um_cu_sum_norm_divided(f->x, &p->more, weight, eps, rows_of(p), f->net->hidden, f->d->dtype, &to, p->s);
     } else
@@ -471,7 +472,7 @@ static um_status start_body(launch *p) {
     if (p->sizes.n_rows && !p->status) {
         const um_cu_head head = head_of(p);
         p->status = um_cu_head_answer(&p->b, &head, f->products, p->s);
-        if (p->status) um_fail(p->err, p->status, "head: cuBLASLt refused the product");
+        if (p->status) um_fail(p->err, p->status, "head: the product can't be computed");
         check(p, "head");
     }
     return p->status;
@@ -484,7 +485,7 @@ static um_status start_end(launch *p) {
     if (h->n_whole) {
         const um_cu_head head = head_of(p);
         p->status = um_cu_head_answer_whole(&p->b, &head, f->products, h->n_whole, p->s);
-        if (p->status) um_fail(p->err, p->status, "head: cuBLASLt refused the product");
+        if (p->status) um_fail(p->err, p->status, "head: the product can't be computed");
         check(p, "head_whole");
     }
     if (h->n_saves) {
@@ -569,11 +570,18 @@ static um_status load_kernels(launch *p, const um_batch *b) {
     return s;
 }
 
+/* Returns UM_EDEVICE when the ranks of the group have stopped. The engine may have freed the batch since then, if this
+ * rank was the one that did not answer. */
+static um_status check_group(const um_forward *f, um_err *err) {
+    return f->group.at && um_ranks_is_broken(f->group.at->group, err) ? UM_EDEVICE : UM_OK;
+}
+
 static um_status start_pass(um_forward *f, const um_batch *b, um_err *err) {
     um_message_capacity capacity;
-    launch p = launch_of(f, b, &capacity, err);
     um_status s = um_cu_use(f->d, err);
+    if (!s) s = check_group(f, err);
     if (s) return s;
+    launch p = launch_of(f, b, &capacity, err);
     const size_t bytes = um_message_pack(b, &capacity, &f->kept, f->packed, f->message_bytes);
     if (!bytes)
         return um_fail(err, UM_ELIMIT, "a pass needs more than %zu bytes for its tables, edits and bitmaps",
@@ -638,6 +646,7 @@ um_forward_stats um_cu_stats(const um_forward *f) {
 um_status um_cu_wait(um_forward *f, um_err *err) {
     const um_batch *b = f->batch;
     um_status s = spin(f, err);
+    if (!s) s = check_group(f, err);
     __sync_synchronize(); /* the answers were written before the number of the pass */
     f->batch = NULL;
     if (s) return s;
