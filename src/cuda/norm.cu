@@ -1,5 +1,5 @@
-/* norm: norms of rows, with what is added to the residual stream before: the results of all ranks, or the outputs of
- * experts. The memory bounds them, and with few rows their start. */
+/* norm: norms of rows. The results of all ranks, or the outputs of experts, can be added to the rows first, in the same
+ * kernel. The rate of the memory limits these kernels; with few rows the time to start them does. */
 #include <type_traits>
 
 #include "cuda/fp8.cuh"
@@ -85,8 +85,9 @@ static __device__ __forceinline__ void norm_chunk(const float x[CHUNK], const fl
     for (int j = 0; j < CHUNK; j++) v[j] = x[j] * r * scale[j];
 }
 
-/* What is added to x before its norm: nothing, the results of all ranks, or the outputs of experts. await_more is
- * called by all threads of a block, add_more adds the chunk at `first` of row t. */
+/* A kernel adds one of three types of values to x before it computes the norm: nothing, um_cu_partials (the results of
+ * all ranks) or um_cu_pairs (the outputs of experts). await_more waits until the values can be read; all threads of a
+ * block call it. add_more adds to v the values of a chunk, which begins at element `first` of row t. */
 typedef struct nothing {
 } nothing;
 
@@ -177,7 +178,7 @@ static __device__ __forceinline__ void to_quarters(const float v[CHUNK], float4 
     }
 }
 
-/* The inverse. */
+/* The inverse of to_quarters. All lanes call it. */
 static __device__ __forceinline__ void from_quarters(const float4 quarter[2], float v[CHUNK]) {
     const int lane = threadIdx.x % WARP;
 #pragma unroll
@@ -252,8 +253,9 @@ static __device__ __forceinline__ void load_own_row(float *x, const um_cu_partia
     store<CHUNK>(x + row + first, v);
 }
 
-/* The same with GROUP, but rank r of n computes the rows r, r + n, r + 2 n, ... and writes them to all ranks. A block
- * computes rows for which the blocks with its number on the other ranks have parts and places, so it meets these. */
+/* The same as norm_rows_kernel with the results of all ranks, but a rank computes only every `ranks`-th row, from row
+ * `own` on, and writes these rows to all ranks. The block b of each rank meets the blocks b of the others twice: before
+ * it reads their parts, and after it has written its rows. */
 template <typename E>
 static __global__ void __launch_bounds__(1024)
     norm_divided_kernel(float *x, const um_cu_partials more, const um_cu_copies to, const float *w, float eps,
@@ -296,7 +298,7 @@ static bool suits_rows(const float *bias, int32_t H) {
     return !bias && chunk_of(H) == CHUNK && H / CHUNK <= WARPS_MAX * WARP;
 }
 
-/* The operands and outputs of a norm, without what is added to x. */
+/* The operands and outputs of a norm. The values that are added to x first are passed beside it. */
 typedef struct norm_job {
     float *x;
     const float *w, *bias;
@@ -321,18 +323,29 @@ template <typename E> static void norm_wide(const norm_job &j, cudaStream_t s) {
                 j.y32);
 }
 
-/* Norms whose rows suit. */
+/* Norms of rows that suit norm_rows_kernel. */
 template <typename M> static void norm_suited(const norm_job &j, const M &more, cudaStream_t s) {
     if (j.type == UM_BF16) norm_rows<um_bf16>(j, more, s);
     else norm_rows<float>(j, more, s);
 }
 
-/* Norms of any rows, to which nothing is added. */
-static void norm(const norm_job &j, cudaStream_t s) {
+/* Adds the values to x in a kernel of their own. */
+static void add_whole(const norm_job &, const nothing &, cudaStream_t) {}
+static void add_whole(const norm_job &j, const um_cu_partials &p, cudaStream_t s) {
+    um_cu_sum(&p, (size_t)j.n * (size_t)j.H, true, j.x, s);
+}
+static void add_whole(const norm_job &j, const um_cu_pairs &p, cudaStream_t s) {
+    um_cu_pairs_add(&p, j.H, true, j.x, s);
+}
+
+/* Norms of any rows. */
+template <typename M> static void norm(const norm_job &j, const M &more, cudaStream_t s) {
+    if (j.n == 0) return;
     if (suits_rows(j.bias, j.H)) {
-        norm_suited(j, nothing{}, s);
+        norm_suited(j, more, s);
         return;
     }
+    add_whole(j, more, s);
     if (j.type == UM_BF16) norm_wide<um_bf16>(j, s);
     else norm_wide<float>(j, s);
     if (j.coded.code) um_cu_quantize((const um_bf16 *)j.y, j.n, j.H, &j.coded, s);
@@ -340,26 +353,12 @@ static void norm(const norm_job &j, cudaStream_t s) {
 
 void um_cu_sum_norm(float *x, const um_cu_partials *more, const float *w, const float *bias, float eps, int32_t n,
                     int32_t H, um_dtype type, void *y, float *y32, const um_cu_coded *coded, cudaStream_t s) {
-    const norm_job j = {x, w, bias, eps, n, H, type, y, y32, coded ? *coded : um_cu_coded{}};
-    if (n == 0) return;
-    if (suits_rows(bias, H)) {
-        norm_suited(j, *more, s);
-        return;
-    }
-    um_cu_sum(more, (size_t)n * (size_t)H, true, x, s);
-    norm(j, s);
+    norm(norm_job{x, w, bias, eps, n, H, type, y, y32, coded ? *coded : um_cu_coded{}}, *more, s);
 }
 
 void um_cu_pairs_norm(float *x, const um_cu_pairs *pairs, const float *w, const float *bias, float eps, int32_t n,
                       int32_t H, um_dtype type, void *y, float *y32, const um_cu_coded *coded, cudaStream_t s) {
-    const norm_job j = {x, w, bias, eps, n, H, type, y, y32, coded ? *coded : um_cu_coded{}};
-    if (n == 0) return;
-    if (suits_rows(bias, H)) {
-        norm_suited(j, *pairs, s);
-        return;
-    }
-    um_cu_pairs_add(pairs, H, true, x, s);
-    norm(j, s);
+    norm(norm_job{x, w, bias, eps, n, H, type, y, y32, coded ? *coded : um_cu_coded{}}, *pairs, s);
 }
 
 bool um_cu_divides(int32_t n, int32_t H) {
@@ -375,8 +374,8 @@ void um_cu_sum_norm_divided(float *x, const um_cu_partials *more, const float *w
 
 void um_cu_norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, um_dtype type,
                 void *y, float *y32, const um_cu_coded *coded, cudaStream_t s) {
-    const norm_job j = {(float *)x, w, bias, eps, n, H, type, y, y32, coded ? *coded : um_cu_coded{}};
-    if (n > 0) norm(j, s); /* x is not written */
+    /* x is not written */
+    norm(norm_job{(float *)x, w, bias, eps, n, H, type, y, y32, coded ? *coded : um_cu_coded{}}, nothing{}, s);
 }
 
 /* ---- Norms of branches and canvases ------------------------------------------------------------------------------ */
