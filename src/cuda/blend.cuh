@@ -21,7 +21,7 @@ typedef struct um_cu_blend {
  * before to it. The weights are rounded to the type of E, and sums are fp32 in the order of the ids. The first tile
  * starts the blends. Starts its kernels on s. */
 void um_cu_blend_add(const um_cu_batch *b, const um_cu_blend *a, cudaStream_t s);
-/* What a rank has of the blends: their sums over its ids, relative to the largest logit of these ids. */
+/* The part of the blends that a rank computes: sums over its own ids, relative to the largest logit of these. */
 typedef struct um_cu_blend_part {
     const float *blend, *most, *total; /* [n_rows, H]; [n_rows] the largest logit, the sum of the weights */
 } um_cu_blend_part;

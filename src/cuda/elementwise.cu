@@ -1,4 +1,5 @@
-/* elementwise: embedding, rounding to e4m3, gate, biases and saved rows. The memory bounds them. */
+/* elementwise: embedding, rounding to e4m3, gate, biases and saved rows. The rate of the memory limits these
+ * operations. */
 #include "cuda/fp8.cuh"
 #include "cuda/mma.cuh"
 #include "cuda/rows.cuh"

@@ -1,8 +1,8 @@
 /* partial: reduces the logits of a tile of the vocabulary to partial answers, and merges the partial answers of rows.
  *
  * A warp reduces the logits of a subtile of a row, and reads them once. Each lane has sums of its own, relative to the
- * largest logit that it has seen, and the lanes meet at the end. So the order of the sums is that of the ids of a lane,
- * then that of the lanes, and does not depend on other rows. */
+ * largest logit that it has read, and the sums of the lanes are added at the end. So the order of the sums is that of
+ * the ids of a lane, then that of the lanes, and does not depend on other rows. */
 #include "cuda/mma.cuh"
 #include "cuda/partial.cuh"
 
@@ -20,7 +20,7 @@ struct subtile {
     int32_t first, n; /* first id; number of ids, at most SUBTILE */
 };
 
-/* What a lane knows of its logits so far. The sums and reaches are relative to `max`. */
+/* The statistics of the logits that a lane has read. The sums and reaches are relative to `max`. */
 struct lane_part {
     float max, second_z;
     int32_t best, second; /* places in the subtile; -1: none */
@@ -144,7 +144,7 @@ static __device__ __forceinline__ void add_reaches(lane_part &l, const float wei
     }
 }
 
-/* Adds a chunk of logits to what the lane knows. place: of the first one. */
+/* Adds a chunk of logits to the lane's statistics. place: of the first one. */
 static __device__ __forceinline__ void add_chunk(lane_part &l, const um_message_row &r, const subtile &s,
                                                  const float z[EACH], int place, float rate) {
     float most = z[0], weight[EACH];
@@ -276,8 +276,8 @@ static __global__ void __launch_bounds__(REDUCE_WARPS *WARP_SIZE, REDUCE_BLOCKS)
 static constexpr int MERGE_WARPS = 4;
 
 /* Merges the partial answers of a row, in an order that depends on their number alone. A warp computes one row; each
- * lane has every 32nd partial answer. total [rows] receives the sums of the weights of blends; NULL: nobody needs
- * them. */
+ * lane has every 32nd partial answer. total [rows] receives the sums of the weights of blends; NULL: they are not
+ * needed. */
 static __global__ void __launch_bounds__(MERGE_WARPS *WARP_SIZE)
     merge_rows(const um_cu_batch b, const um_cu_partial *partial, int32_t n_subtiles, float *total, um_answer *answer) {
     um_cu_let_next_start();

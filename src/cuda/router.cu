@@ -154,7 +154,7 @@ static __device__ __forceinline__ void multiply_block(uint32_t part[STEPS][PARTS
     um_cu_hold_operands<STEPS * PARTS * 4>(&part[0][0][0]);
 }
 
-/* Adds the products of a slice of n blocks. The next block of x is on its way. */
+/* Adds the products of a slice of n blocks. The loads of the next block of x are under way meanwhile. */
 static __device__ __forceinline__ void multiply_slice(const float *const row[2], int n, uint32_t w, uint32_t barrier,
                                                       float sum[EXPERTS / 2]) {
     float4 x[2 * STEPS];
