@@ -194,7 +194,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Opens the pool with a short --pool-timeout. */
+/* Opens the pool with a short --backend-timeout. */
 static int open_with_short_timeout(void **state) {
     open_and_enter(state);
     config.backend_timeout = 0.3F;
@@ -458,6 +458,19 @@ static void a_failed_worker_reports_the_reason(void **state) {
     assert_non_null(strstr(um_worker_pool_down_reason(pool), "worker 1 is dead (so is mine)"));
     assert_string_equal(um_worker_pool_get_status(pool, 0).error, "the device is gone");
     assert_false(um_worker_pool_failed(pool, NULL)); /* both workers were ready once and may connect again */
+}
+
+/* The loop does not run for longer than --backend-timeout while pings are unanswered, as when the process is stopped.
+ */
+static void a_delay_of_the_frontend_is_no_silence_of_its_workers(void **state) {
+    (void)state;
+    config.backend_timeout = 1;
+    UNTIL(received(&a, UM_MSG_PING));
+    UNTIL(received(&b, UM_MSG_PING));
+    usleep(1100000);
+    turn(); /* runs the heartbeat before any answer */
+    for (uint16_t i = 0; i < WORKERS; i++) assert_int_equal(um_worker_pool_get_status(pool, i).state, UM_WORKER_UP);
+    assert_string_equal(um_worker_pool_down_reason(pool), "");
 }
 
 static void a_silent_worker_loses_its_requests_and_may_come_back(void **state) {
@@ -867,6 +880,7 @@ int main(void) {
         TEST(a_worker_that_loads_for_too_long_is_reported, open_hurried),
         TEST(another_incarnation_fails_the_requests_of_the_old_one, open_and_enter),
         TEST(a_failed_worker_reports_the_reason, open_and_enter),
+        TEST(a_delay_of_the_frontend_is_no_silence_of_its_workers, open_and_enter),
         TEST(a_silent_worker_loses_its_requests_and_may_come_back, open_with_short_timeout),
         TEST(a_known_prefix_goes_to_its_worker, open_and_enter),
         TEST(routing_policies_are_applied, open_and_enter),

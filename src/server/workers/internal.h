@@ -62,7 +62,7 @@ typedef struct um_worker_slot {
     char device[UM_ENGINE_DEVICE_MAX]; /* --device of the process */
     int32_t n_sharing;                 /* worker processes on this device */
     double up_since;                   /* 0: not up since the last start */
-    double unanswered_since;           /* time of the oldest ping after which no frame came; 0: no such ping */
+    int64_t n_unanswered;              /* pings since the last frame of the worker */
     uint64_t n_pings;
     int32_t restarts;
     int32_t restarts_in_a_row; /* restarts between which the worker was never up for a minute */
@@ -90,7 +90,8 @@ struct um_worker_pool {
     um_hub *hub;
     struct event *frame_event; /* fires when the hub has frames */
     struct event *heartbeat_timer;
-    um_arena arena; /* memory for the frame that is being handled */
+    double heartbeat_interval; /* seconds between two heartbeats */
+    um_arena arena;            /* memory for the frame that is being handled */
     um_worker_slot *slot;
     int32_t n_slots;
     um_submissions open;

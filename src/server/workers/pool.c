@@ -187,7 +187,8 @@ static um_status open_events(um_worker_pool *pool, um_err *err) {
     pool->grace_timer = evtimer_new(pool->base, on_grace, pool);
     pool->sleep_timer = evtimer_new(pool->base, on_sleep_timer, pool);
     /* Each heartbeat looks for silent workers, so several must fit into --backend-timeout. */
-    struct timeval interval = um_timeval(UM_MIN(pool->config->heartbeat, pool->config->backend_timeout / 4));
+    pool->heartbeat_interval = (double)UM_MIN(pool->config->heartbeat, pool->config->backend_timeout / 4);
+    struct timeval interval = um_timeval(pool->heartbeat_interval);
     if (!pool->frame_event || !pool->heartbeat_timer || !pool->grace_timer || !pool->sleep_timer ||
         event_add(pool->frame_event, NULL) || event_add(pool->heartbeat_timer, &interval))
         return um_fail(err, UM_EIO, "can't add the events of the worker pool to the event loop");

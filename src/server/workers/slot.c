@@ -165,7 +165,8 @@ static void send_call(um_worker_slot *slot, const char *name) {
 um_status um_worker_slot_start(um_worker_slot *slot, um_err *err) {
     um_worker_pool *pool = slot->pool;
     slot->is_error_final = slot->is_overdue = false;
-    slot->up_since = slot->unanswered_since = 0;
+    slot->up_since = 0;
+    slot->n_unanswered = 0;
     if (pool->config->remote_workers) return UM_OK;
     slot->incarnation = slot->incarnation == UINT16_MAX ? 1 : (uint16_t)(slot->incarnation + 1);
     um_status st = pool->config->in_process ? start_thread(slot, err) : start_process(slot, err);
@@ -328,7 +329,8 @@ void um_worker_slot_on_hello(um_worker_slot *slot, const um_msg *msg) {
     }
     slot->incarnation = msg->incarnation;
     slot->pid = msg->hello.pid;
-    slot->unanswered_since = slot->up_since = 0;
+    slot->up_since = 0;
+    slot->n_unanswered = 0;
     slot->is_error_final = slot->is_overdue = false;
     um_log(UM_LOG_INFO, "worker %u has connected: process %lld, version %.*s", slot->index, (long long)msg->hello.pid,
            (int)msg->hello.version.n, msg->hello.version.p);
@@ -338,7 +340,7 @@ void um_worker_slot_on_hello(um_worker_slot *slot, const um_msg *msg) {
 /* ---- Silence ----------------------------------------------------------------------------------------------------- */
 
 void um_worker_slot_on_frame(um_worker_slot *slot) {
-    slot->unanswered_since = 0;
+    slot->n_unanswered = 0;
     if (slot->state != UM_WORKER_SILENT || is_process(slot)) return;
     slot->error = (um_err){0};
     um_log(UM_LOG_INFO, "worker %u responds again", slot->index);
@@ -386,14 +388,15 @@ static void on_load_timeout(um_worker_slot *slot) {
     um_log(UM_LOG_ERROR, "worker %u: the model is not loaded after %g s (--start-timeout)", slot->index, timeout);
 }
 
-/* Pings a worker, or fails it when it has been silent for too long. Silence is counted from an unanswered ping, so that
- * a delay of the frontend itself is not taken for silence of the worker. */
+/* Pings a worker, or fails it when it has been silent for too long. Silence is counted in unanswered pings and not by
+ * the clock. A frontend that was stopped or delayed sent no pings and read no answers in that time, so the time is no
+ * silence of the worker. */
 static void check_heartbeat(um_worker_slot *slot) {
-    double now = um_now();
-    if (slot->state == UM_WORKER_UP && slot->unanswered_since && now - slot->unanswered_since > silence_limit(slot)) {
+    const double silence = (double)slot->n_unanswered * slot->pool->heartbeat_interval;
+    if (slot->state == UM_WORKER_UP && silence > silence_limit(slot)) {
         mark_silent(slot);
     } else if (slot->state == UM_WORKER_UP || (slot->state == UM_WORKER_SILENT && !is_process(slot))) {
-        if (!slot->unanswered_since) slot->unanswered_since = now;
+        slot->n_unanswered++;
         um_worker_pool_send(slot, &(um_msg){.type = UM_MSG_PING, .ping = {++slot->n_pings}});
     }
 }
