@@ -129,13 +129,18 @@ static void fast_dllm_v2_equals_the_oracle_on_cpu(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llada_equals_the_oracle_on_ref),
+    const struct CMUnitTest on_cpu[] = {
         cmocka_unit_test(llada_equals_the_oracle_on_cpu),
-        cmocka_unit_test(dream_equals_the_oracle_on_ref),
         cmocka_unit_test(dream_equals_the_oracle_on_cpu),
-        cmocka_unit_test(fast_dllm_v2_equals_the_oracle_on_ref),
         cmocka_unit_test(fast_dllm_v2_equals_the_oracle_on_cpu),
     };
-    return cmocka_run_group_tests_name("oracle", tests, NULL, NULL);
+    const struct CMUnitTest on_ref[] = {
+        cmocka_unit_test(llada_equals_the_oracle_on_ref),
+        cmocka_unit_test(dream_equals_the_oracle_on_ref),
+        cmocka_unit_test(fast_dllm_v2_equals_the_oracle_on_ref),
+    };
+    int failed = cmocka_run_group_tests_name("oracle on cpu", on_cpu, NULL, NULL);
+    /* The reference has no instruction sets, so a repetition with another one leaves it out. */
+    if (!getenv("UM_CPU_ISA")) failed += cmocka_run_group_tests_name("oracle on ref", on_ref, NULL, NULL);
+    return failed;
 }
