@@ -149,23 +149,24 @@ bool um_cu_divides(int32_t n, int32_t H);
  * of y, and UM_BF16 if codes are wanted. The outputs have the bits of um_cu_sum_norm. */
 void um_cu_sum_norm_divided(float *x, const um_cu_partials *more, const float *w, float eps, int32_t n, int32_t H,
                             um_dtype type, const um_cu_copies *to, cudaStream_t s);
-/* The outputs of the experts of each token, before they are added. */
+/* The outputs of the experts of each token, times the weights of the experts, before they are added. */
 typedef struct um_cu_pairs {
     um_cu_batch b;
-    const float *weight; /* [T, top_k] */
-    const float *out;    /* [T, top_k, H], aligned to 16 bytes; undefined for padding */
+    const void *out; /* [T, top_k, H] of `type`, aligned to 16 bytes; undefined for padding */
+    um_dtype type;
     int32_t top_k;
     /* [ceil(E / 32), T] bitmap of the experts of each token. Only experts from first_own on, n_own of them, have
      * outputs. NULL: all have. */
     const uint32_t *chosen;
     int32_t first_own, n_own;
 } um_cu_pairs;
-/* x[t] += the sum over k of weight[t, k] * out[t, k], in ascending order, and then um_cu_norm of x, in one kernel where
- * H allows it. n is the capacity of the batch. */
+/* x[t] += out[t, k] for all k in ascending order, and then um_cu_norm of x, in one kernel where H allows it. n is the
+ * capacity of the batch. `type` is that of the outputs, too. */
 void um_cu_pairs_norm(float *x, const um_cu_pairs *pairs, const float *w, const float *bias, float eps, int32_t n,
                       int32_t H, um_dtype type, void *y, float *y32, const um_cu_coded *coded, cudaStream_t s);
-/* y[t] = the sum over k of weight[t, k] * out[t, k], in ascending order, or y[t] += that (moe.cu). */
-void um_cu_pairs_add(const um_cu_pairs *pairs, int32_t H, bool add, float *y, cudaStream_t s);
+/* y[t] = the sum over k of out[t, k] in ascending order, or y[t] += out[t, k] one after the other. The sum is fp32; y
+ * [T, H] of `type` is rounded once. `type` is UM_F32 or that of the outputs. */
+void um_cu_pairs_add(const um_cu_pairs *pairs, int32_t H, bool add, um_dtype type, void *y, cudaStream_t s);
 /* x[t] = (x[t] + norm(y[t])) * scale for all tokens: root mean square norm with the weight w [H]. y and x fp32 [T, H].
  * scale: device values, of tokens in the first mode and of those of a canvas; NULL: 1. */
 void um_cu_norm_add(const um_cu_batch *b, const float *y, const float *w, float eps, int32_t H,
@@ -325,20 +326,22 @@ typedef struct um_cu_moe {
     const void *x;     /* [T, H] of `type` */
     um_cu_coded coded; /* x in e4m3, with gate_up_scale */
     int32_t hidden, n_ff;
-    float *y;      /* [T, H] fp32; the outputs are added in ascending order of the experts */
-    bool add;      /* to y; otherwise they replace it */
-    void *scratch; /* um_cu_moe_scratch bytes */
+    void *y;         /* [T, H] of y_type; the outputs are added in ascending order of the experts */
+    um_dtype y_type; /* UM_F32 or `type` */
+    bool add;        /* to y; otherwise they replace it */
+    void *scratch;   /* um_cu_moe_scratch bytes */
 } um_cu_moe;
 /* codes: the experts have a down_scale. */
 size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t hidden, int32_t n_ff, um_dtype type,
                          bool codes);
 /* The formula of um_moe (ops/ops.h): routes every token of the capacity, and computes only the experts in use. No help
  * of the host. The routing follows ops/expert_route.c exactly: same order of operations in fp32, lower expert among
- * equals. There are at most UM_CU_EXPERTS_MAX experts. With bf16, x and the weights are aligned to 16 bytes. With e4m3,
- * the columns are multiples of 16. */
+ * equals. The outputs of the experts, times their weights, are rounded to `type` and then added in fp32. There are at
+ * most UM_CU_EXPERTS_MAX experts. With bf16, x and the weights are aligned to 16 bytes. With e4m3, the columns are
+ * multiples of 16. */
 void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s);
-/* The same up to the sum of a token's experts. Returns the outputs that are left to add, which lie in the scratch. y
- * and `add` are not used. */
+/* The same up to the sum of a token's experts. Returns the outputs that are left to add, which lie in the scratch. y,
+ * y_type and `add` are not used. */
 um_cu_pairs um_cu_moe_outputs(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s);
 
 /* ---- Routers (router.cu) ---- */

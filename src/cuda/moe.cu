@@ -1,7 +1,7 @@
 /* Mixture of experts. Routing lists the tokens of each expert (route.cuh). A product kernel runs twice: for gate_up
  * with act(gate) * up, and for down. A CTA computes a tile of an expert's rows for a chunk of the expert's tokens, and
- * ends at once when the expert has no tokens. The outputs of the pairs are stored and then added in ascending order of
- * the experts.
+ * ends at once when the expert has no tokens. The outputs of the pairs, times their weights, are stored as operands.
+ * norm.cu adds them in ascending order of the experts.
  *
  * bf16 products use mma.sync with the weights as the first operand; weights and tokens stream through a ring in shared
  * memory. Their widths must be multiples of 8. Products of e4m3 do the same, with widths that are multiples of 16.
@@ -144,8 +144,8 @@ static __device__ __forceinline__ void store_tile(const product &p, const tile &
         const int token = i / 2 * 8 + lane % 4 * 2 + i % 2;
         if (token >= t.n_pairs) continue;
         const int32_t pair = t.pair[token];
-        const size_t at = (size_t)pair * p.n;
-        const float x_scale = F8 ? p.x_scale[GATED ? pair / p.top_k : pair] : 1;
+        const float x_scale = F8 ? p.x_scale[GATED ? pair / p.top_k : pair] : 1, weight = GATED ? 1 : p.weight[pair];
+        um_bf16 *y = (um_bf16 *)p.y + (size_t)pair * p.n;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float a = sum[0][i / 2][2 * r + i % 2], b = sum[1][i / 2][2 * r + i % 2];
@@ -155,11 +155,11 @@ static __device__ __forceinline__ void store_tile(const product &p, const tile &
                 if (GATED || behind < p.n) b *= x_scale * t.scale[behind];
             }
             if (GATED) {
-                if (to < p.n) ((um_bf16 *)p.y)[at + to] = __float2bfloat16_rn(gated(p, a, b));
+                if (to < p.n) y[to] = __float2bfloat16_rn(gated(p, a, b));
                 continue;
             }
-            if (to < p.n) ((float *)p.y)[at + to] = a;
-            if (to + HALF < p.n) ((float *)p.y)[at + to + HALF] = b;
+            if (to < p.n) y[to] = __float2bfloat16_rn(a * weight);
+            if (behind < p.n) y[behind] = __float2bfloat16_rn(b * weight);
         }
     }
 }
@@ -275,13 +275,13 @@ static __device__ void store_plain(const product &p, const int32_t *pair, int n_
     for (int j = 0; j < 4; j++) {
         const int t = threadIdx.x / 16 + 8 * j;
         if (t >= n_pairs) continue;
-        const size_t at = (size_t)pair[t] * p.n;
+        const float weight = GATED ? 1 : p.weight[pair[t]];
+        E *y = (E *)p.y + (size_t)pair[t] * p.n;
 #pragma unroll
         for (int i = 0; i < (GATED ? 2 : 4); i++) {
             const int to = r + 16 * i;
             if (to >= p.n) continue;
-            if (GATED) ((E *)p.y)[at + to] = um_cu_operand<E>(gated(p, sum[i][j], sum[i + (GATED ? 2 : 0)][j]));
-            else ((float *)p.y)[at + to] = sum[i][j];
+            y[to] = um_cu_operand<E>(GATED ? gated(p, sum[i][j], sum[i + (GATED ? 2 : 0)][j]) : sum[i][j] * weight);
         }
     }
 }
@@ -305,20 +305,6 @@ template <typename E, bool GATED> static __global__ void __launch_bounds__(THREA
 }
 
 /* ---- The operation ----------------------------------------------------------------------------------------------- */
-
-/* Adds the weighted outputs of a token's experts: y[t] = sum over its pairs of weight * out[pair], or y[t] += that. */
-static __global__ void add_kernel(um_cu_pairs p, int hidden, bool add, float *y) {
-    um_cu_let_next_start();
-    um_cu_wait_for_previous();
-    const int t = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (t >= um_cu_header(p.b)->n_tokens || i >= hidden) return;
-    const size_t first = (size_t)t * p.top_k;
-    const int2 own = um_cu_own_pairs(p, t);
-    float sum = add ? y[(size_t)t * hidden + i] : 0;
-#pragma unroll 8
-    for (int k = own.x; k < own.y; k++) sum += p.weight[first + k] * p.out[(first + k) * hidden + i];
-    y[(size_t)t * hidden + i] = sum;
-}
 
 /* Returns the number of chunks in the grid: twice the mean of an expert's chunks. Experts with more chunks use a loop.
  */
@@ -358,7 +344,7 @@ typedef struct parts {
     um_cu_routes routes;
     void *gated;       /* [pairs, ff] operands */
     um_cu_coded coded; /* the same in e4m3 */
-    float *out;        /* [pairs, H] outputs of the experts */
+    void *out;         /* [pairs, H] operands: outputs of the experts, times their weights */
 } parts;
 
 /* Returns the next part of the scratch and advances *at. */
@@ -382,7 +368,7 @@ static size_t divide(const um_expert_route *r, int32_t n_tokens, int32_t hidden,
     p->gated = part_at(base, &at, pairs * (size_t)n_ff * um_dtype_size(type));
     p->coded.code = (unsigned char *)part_at(base, &at, codes ? pairs * (size_t)n_ff : 0);
     p->coded.scale = (float *)part_at(base, &at, codes ? 4 * pairs : 0);
-    p->out = (float *)part_at(base, &at, 4 * pairs * (size_t)hidden);
+    p->out = part_at(base, &at, pairs * (size_t)hidden * um_dtype_size(type));
     return at;
 }
 
@@ -402,24 +388,38 @@ um_cu_pairs um_cu_moe_outputs(const um_cu_batch *b, const um_cu_moe *a, cudaStre
     divide(&a->route, T, H, a->n_ff, a->type, down_codes, a->scratch, &p);
     um_cu_route(b, a, &p.routes, s);
     const int32_t *count = own(p.routes.count, a), *pair = p.routes.pair + (size_t)a->first_own * (size_t)T;
-    const void *x = up_codes ? a->coded.code : a->x, *gated = down_codes ? p.coded.code : p.gated;
-    const product gate_up =
-                      {own(a->gate_up, a), x, p.gated, count, pair, T, K, H, a->n_ff, a->act, own(a->gate_up_scale, a),
-                       a->coded.scale},
-                  down = {own(a->down, a),       gated,        p.out, count, pair, T, K, a->n_ff, H, a->act,
-                          own(a->down_scale, a), p.coded.scale};
+    const product gate_up = {.w = own(a->gate_up, a),
+                             .x = up_codes ? a->coded.code : a->x,
+                             .y = p.gated,
+                             .count = count,
+                             .pair = pair,
+                             .n_tokens = T,
+                             .top_k = K,
+                             .in = H,
+                             .n = a->n_ff,
+                             .act = a->act,
+                             .w_scale = own(a->gate_up_scale, a),
+                             .x_scale = a->coded.scale},
+                  down = {.w = own(a->down, a),
+                          .x = down_codes ? p.coded.code : p.gated,
+                          .y = p.out,
+                          .count = count,
+                          .pair = pair,
+                          .weight = p.routes.weight,
+                          .n_tokens = T,
+                          .top_k = K,
+                          .in = a->n_ff,
+                          .n = H,
+                          .w_scale = own(a->down_scale, a),
+                          .x_scale = p.coded.scale};
     start_product<true>(&gate_up, a, s);
     if (down_codes) um_cu_quantize((const um_bf16 *)p.gated, T * K, a->n_ff, &p.coded, s);
     start_product<false>(&down, a, s);
     const bool all = a->n_own == a->route.n_experts;
-    return {*b, p.routes.weight, p.out, K, all ? NULL : p.routes.chosen, a->first_own, a->n_own};
-}
-
-void um_cu_pairs_add(const um_cu_pairs *p, int32_t H, bool add, float *y, cudaStream_t s) {
-    um_cu_start(add_kernel, dim3(UM_CEIL_DIV(H, 256), p->b.capacity.n_tokens), dim3(256), 0, s, *p, H, add, y);
+    return {*b, p.out, a->type, K, all ? NULL : p.routes.chosen, a->first_own, a->n_own};
 }
 
 void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s) {
     const um_cu_pairs pairs = um_cu_moe_outputs(b, a, s);
-    um_cu_pairs_add(&pairs, a->hidden, a->add, a->y, s);
+    um_cu_pairs_add(&pairs, a->hidden, a->add, a->y_type, a->y, s);
 }

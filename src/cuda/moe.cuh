@@ -9,8 +9,9 @@
 typedef struct um_cu_expert_product {
     const void *const *w; /* [E] pointers to [rows, in]; rows: n, or 2 n with gate and up */
     const void *x;        /* gate_up: [T, in] by token; down: [pairs, in] */
-    void *y;              /* [pairs, n]: operands after gate_up, fp32 after down */
+    void *y;              /* [pairs, n], of the type of x before it was rounded to e4m3 */
     const int32_t *count, *pair;
+    const float *weight;     /* [pairs] factors of the outputs of down */
     int32_t n_tokens, top_k; /* room of a list; pairs of a token */
     int32_t in, n;
     um_act act;

@@ -25,12 +25,14 @@ enum {
     EXPERTS_MAX = 1024,
     ROW_BYTES = 128,            /* of a row in a stage, in 8 pieces of 16 bytes, swizzled for wgmma */
     W_BYTES = ROWS * ROW_BYTES, /* the pairs of a stage follow its weights */
-    RING_BYTES = 3 * (W_BYTES + PAIRS_MAX * ROW_BYTES),
-    /* Bytes between the rows of results in shared memory, at which neither they nor the stores have bank conflicts. */
-    GATED_PITCH = ROWS + 16,
-    SUM_PITCH = ROWS * 4 + 16
+    RING_BYTES = 3 * (W_BYTES + PAIRS_MAX * ROW_BYTES)
 };
-static_assert(PAIRS_MAX * SUM_PITCH <= RING_BYTES, "the ring has room for the results");
+
+/* Results of an item for each pair. */
+template <bool GATED> static constexpr int n_results = GATED ? ROWS / 2 : ROWS;
+/* Bytes between the results of two pairs in shared memory, at which neither they nor the stores have bank conflicts. */
+template <bool GATED> static constexpr int pitch = n_results<GATED> * 2 + 16;
+static_assert(PAIRS_MAX * pitch<false> <= RING_BYTES, "the ring has room for the results");
 
 /* Bytes of a stage with N pairs, and number of stages. */
 template <int N> static constexpr int stage_bytes = W_BYTES + N *ROW_BYTES;
@@ -47,6 +49,7 @@ typedef struct item {
 typedef struct state {
     int32_t end[EXPERTS_MAX]; /* chunks of the experts up to and including this */
     int32_t pair[PAIRS_MAX];  /* of the item */
+    float weight[PAIRS_MAX];  /* of its pairs; unused with gate and up */
 } state;
 
 #ifdef UM_CU_HAS_WGMMA
@@ -154,56 +157,58 @@ static __device__ __forceinline__ uint4 load_piece(uint32_t from) {
     return v;
 }
 
-/* Stores the results of gate_up. Each four sums of a thread are a gate row and the up row of the same number, of two
- * adjacent pairs. */
-template <int N>
-static __device__ __forceinline__ void store_gated(const product &p, const item &t, const int32_t *pair, uint32_t ring,
-                                                   const float *sum) {
-    constexpr int PIECES = ROWS / 16;
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const uint32_t to = ring + (lane % 16) * GATED_PITCH + warp * 16;
-#pragma unroll
-    for (int j = 0; j < N / 8; j += 2) {
-        uint32_t v[2];
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const float *s = sum + 4 * (j + i);
-            const __nv_bfloat162 both =
-                __floats2bfloat162_rn(um_cu_activate(p.act, s[0]) * s[2], um_cu_activate(p.act, s[1]) * s[3]);
-            v[i] = *(const uint32_t *)&both;
-        }
-        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(to + j * 8 * GATED_PITCH),
-                     "r"(v[0]), "r"(v[1])
-                     : "memory");
-    }
-    __syncthreads();
-    const int piece = threadIdx.x % PIECES, row = t.tile * (ROWS / 2) + piece * 8;
-    if (row >= p.n) return;
-    for (int i = threadIdx.x / PIECES; i < t.n_pairs; i += THREADS / PIECES)
-        *(uint4 *)((um_bf16 *)p.y + (size_t)pair[i] * p.n + row) = load_piece(ring + i * GATED_PITCH + piece * 16);
+static __device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return *(const uint32_t *)&both;
 }
 
-/* Stores the results of down. A thread has two adjacent pairs of the rows lane / 4 and lane / 4 + 8 of its warp's 16.
- */
-template <int N>
-static __device__ __forceinline__ void store_sums(const product &p, const item &t, const int32_t *pair, uint32_t ring,
-                                                  const float *sum) {
-    constexpr int PIECES = ROWS / 4;
+/* Writes results of the pairs [8 j, 8 j + 16) to shared memory. Four sums of a thread belong to two adjacent pairs.
+ * With gate and up they are a gate row and the up row of the same number; else they are a row of the warp's 16 and the
+ * row 8 below. */
+template <bool GATED>
+static __device__ __forceinline__ void write_results(const product &p, const state &s, int j, uint32_t ring,
+                                                     const float *sum) {
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const uint32_t to = ring + lane % 4 * 2 * SUM_PITCH + (warp * 16 + lane / 4) * 4;
+    uint32_t v[GATED ? 2 : 4];
+    if constexpr (GATED) {
 #pragma unroll
-    for (int j = 0; j < N / 8; j++)
+        for (int i = 0; i < 2; i++) {
+            const float *c = sum + 4 * (j + i);
+            v[i] = bf16_pair(um_cu_activate(p.act, c[0]) * c[2], um_cu_activate(p.act, c[1]) * c[3]);
+        }
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(
+                         ring + (8 * j + lane % 16) * pitch<true> + warp * 16),
+                     "r"(v[0]), "r"(v[1])
+                     : "memory");
+    } else {
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + (8 * j + i % 2) * SUM_PITCH + i / 2 * 32),
-                         "f"(sum[4 * j + i])
-                         : "memory");
+        for (int i = 0; i < 2; i++) {
+            const float *c = sum + 4 * (j + i);
+            const float2 by = *(const float2 *)(s.weight + 8 * (j + i) + lane % 4 * 2);
+            v[2 * i] = bf16_pair(c[0] * by.x, c[1] * by.y);
+            v[2 * i + 1] = bf16_pair(c[2] * by.x, c[3] * by.y);
+        }
+        const int pair = 8 * j + lane / 16 * 8 + lane % 8;
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                         ring + pair * pitch<false> + warp * 32 + lane / 8 % 2 * 16),
+                     "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                     : "memory");
+    }
+}
+
+/* Stores the results of an item. */
+template <bool GATED, int N>
+static __device__ __forceinline__ void store(const product &p, const item &t, const state &s, uint32_t ring,
+                                             const float *sum) {
+    constexpr int PIECES = n_results<GATED> / 8;
+#pragma unroll
+    for (int j = 0; j < N / 8; j += 2) write_results<GATED>(p, s, j, ring, sum);
     __syncthreads();
-    const int piece = threadIdx.x % PIECES, row = t.tile * ROWS + piece * 4;
+    const int piece = threadIdx.x % PIECES, row = t.tile * n_results<GATED> + piece * 8;
     if (row >= p.n) return;
 #pragma unroll 4
     for (int i = threadIdx.x / PIECES; i < t.n_pairs; i += THREADS / PIECES)
-        *(uint4 *)((float *)p.y + (size_t)pair[i] * p.n + row) = load_piece(ring + i * SUM_PITCH + piece * 16);
+        *(uint4 *)((um_bf16 *)p.y + (size_t)s.pair[i] * p.n + row) = load_piece(ring + i * pitch<GATED> + piece * 16);
 }
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
@@ -211,7 +216,7 @@ static __device__ __forceinline__ void store_sums(const product &p, const item &
 /* Computes an item of at most N pairs. While the products of a stage run, the copies of a later stage start into the
  * one that was read before. */
 template <bool GATED, int N>
-static __device__ __forceinline__ void compute(const product &p, const item &t, int32_t *pair, uint32_t ring) {
+static __device__ __forceinline__ void compute(const product &p, const item &t, state *s, uint32_t ring) {
     constexpr int S = n_stages<N>, BYTES = stage_bytes<N>;
     const int n_steps = UM_CEIL_DIV(p.in * 2, ROW_BYTES);
     const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
@@ -222,7 +227,10 @@ static __device__ __forceinline__ void compute(const product &p, const item &t, 
         if (i < n_steps) c.start(i, ring + i * BYTES);
         um_cu_copies_commit();
     }
-    if ((int)threadIdx.x < t.n_pairs) pair[threadIdx.x] = t.pair[threadIdx.x];
+    if ((int)threadIdx.x < t.n_pairs) {
+        s->pair[threadIdx.x] = t.pair[threadIdx.x];
+        if constexpr (!GATED) s->weight[threadIdx.x] = p.weight[t.pair[threadIdx.x]];
+    }
     const uint32_t w_low = um_cu_operand_low(ring + group * GROUP_ROWS * ROW_BYTES);
     const uint32_t x_low = um_cu_operand_low(ring + W_BYTES);
     for (int i = 0, now = 0, next = S - 1; i < n_steps; i++) {
@@ -243,8 +251,7 @@ static __device__ __forceinline__ void compute(const product &p, const item &t, 
     }
     um_cu_products_wait<0>();
     __syncthreads(); /* the ring is free */
-    if constexpr (GATED) store_gated<N>(p, t, pair, ring, sum);
-    else store_sums<N>(p, t, pair, ring, sum);
+    store<GATED, N>(p, t, *s, ring, sum);
     __syncthreads();
 }
 
@@ -262,11 +269,11 @@ static __global__ void __launch_bounds__(THREADS, 2) tiles_kernel(product p, int
     const int n_items = s.end[n_experts - 1] * n_tiles;
     for (int at = blockIdx.x; at < n_items; at += gridDim.x) {
         const item t = item_of(p, s.end, n_experts, n_tiles, at);
-        if (t.n_pairs <= 32) compute<GATED, 32>(p, t, s.pair, ring);
-        else if (t.n_pairs <= 64) compute<GATED, 64>(p, t, s.pair, ring);
-        else if (t.n_pairs <= 96) compute<GATED, 96>(p, t, s.pair, ring);
-        else if (t.n_pairs <= 128) compute<GATED, 128>(p, t, s.pair, ring);
-        else compute<GATED, 144>(p, t, s.pair, ring);
+        if (t.n_pairs <= 32) compute<GATED, 32>(p, t, &s, ring);
+        else if (t.n_pairs <= 64) compute<GATED, 64>(p, t, &s, ring);
+        else if (t.n_pairs <= 96) compute<GATED, 96>(p, t, &s, ring);
+        else if (t.n_pairs <= 128) compute<GATED, 128>(p, t, &s, ring);
+        else compute<GATED, 144>(p, t, &s, ring);
     }
 #endif
 }

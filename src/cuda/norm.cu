@@ -85,6 +85,21 @@ static __device__ __forceinline__ void norm_chunk(const float x[CHUNK], const fl
     for (int j = 0; j < CHUNK; j++) v[j] = x[j] * r * scale[j];
 }
 
+/* Adds to v the outputs of a token's experts, W elements from element `first` on, in ascending order of the experts. */
+template <typename E, int W>
+static __device__ __forceinline__ void add_outputs(const um_cu_pairs &p, int32_t t, int32_t first, int32_t H,
+                                                   float v[W]) {
+    const E *out = (const E *)p.out + (size_t)t * p.top_k * H + first;
+    const int2 own = um_cu_own_pairs(p, t);
+#pragma unroll 8
+    for (int k = own.x; k < own.y; k++) {
+        float one[W];
+        load<W>(out + (size_t)k * H, one);
+#pragma unroll
+        for (int j = 0; j < W; j++) v[j] += one[j];
+    }
+}
+
 /* A kernel adds one of three types of values to x before it computes the norm: nothing, um_cu_partials (the results of
  * all ranks) or um_cu_pairs (the outputs of experts). await_more waits until the values can be read; all threads of a
  * block call it. add_more adds to v the values of a chunk, which begins at element `first` of row t. */
@@ -95,6 +110,7 @@ static __device__ __forceinline__ void await_more(const nothing &) {}
 static __device__ __forceinline__ void await_more(const um_cu_partials &p) { um_cu_await_parts(p); }
 static __device__ __forceinline__ void await_more(const um_cu_pairs &) {}
 
+template <typename E>
 static __device__ __forceinline__ void add_more(const um_cu_partials &p, int32_t t, int32_t first, int32_t H,
                                                 float v[CHUNK]) {
     float sum[CHUNK] = {};
@@ -103,29 +119,20 @@ static __device__ __forceinline__ void add_more(const um_cu_partials &p, int32_t
     for (int j = 0; j < CHUNK; j++) v[j] += sum[j];
 }
 
+template <typename E>
 static __device__ __forceinline__ void add_more(const um_cu_pairs &p, int32_t t, int32_t first, int32_t H,
                                                 float v[CHUNK]) {
-    const size_t pair = (size_t)t * p.top_k;
-    if (t >= um_cu_header(p.b)->n_tokens) return; /* padding has no outputs */
-    const int2 own = um_cu_own_pairs(p, t);
-#pragma unroll 8
-    for (int k = own.x; k < own.y; k++) {
-        const float by = p.weight[pair + k];
-        float out[CHUNK];
-        load<CHUNK>(p.out + (pair + k) * H + first, out);
-#pragma unroll
-        for (int j = 0; j < CHUNK; j++) v[j] += by * out[j];
-    }
+    if (t < um_cu_header(p.b)->n_tokens) add_outputs<E, CHUNK>(p, t, first, H, v); /* padding has no outputs */
 }
 
-/* Loads a thread's chunk of a row of x, to which `more` is added first. */
-template <typename M>
+/* Loads a thread's chunk of a row of x, to which `more` is added first. E is the type of the outputs of experts. */
+template <typename E, typename M>
 static __device__ __forceinline__ void load_row(float *x, const M &more, int32_t t, int32_t first, int32_t H,
                                                 float v[CHUNK]) {
     float *at = x + (size_t)t * H + first;
     load<CHUNK>(at, v);
     if constexpr (!std::is_same_v<M, nothing>) {
-        add_more(more, t, first, H, v);
+        add_more<E>(more, t, first, H, v);
         store<CHUNK>(at, v);
     }
 }
@@ -144,11 +151,11 @@ static __global__ void __launch_bounds__(1024)
     if (has_chunk) load<CHUNK>(w + first, scale);
     um_cu_wait_for_previous();
     await_more(more);
-    if (has_chunk) load_row(x, more, blockIdx.x, first, H, mine);
+    if (has_chunk) load_row<E>(x, more, blockIdx.x, first, H, mine);
     for (int32_t t = blockIdx.x; t < n; t += gridDim.x) {
         const size_t at = (size_t)t * H + first;
         if (!std::is_same_v<M, um_cu_pairs> && has_chunk && t + (int32_t)gridDim.x < n)
-            load_row(x, more, t + (int32_t)gridDim.x, first, H, next);
+            load_row<E>(x, more, t + (int32_t)gridDim.x, first, H, next);
         norm_chunk(mine, scale, eps, H, v);
 #pragma unroll
         for (int j = 0; j < CHUNK; j++) mine[j] = next[j];
@@ -222,7 +229,7 @@ static __device__ __forceinline__ void load_own_row(float *x, const um_cu_partia
     const int32_t first = threadIdx.x * CHUNK, q = first_quarter();
     const size_t row = (size_t)t * H;
     if (more.type == UM_BF16) {
-        if (first < H) load_row(x, more, t, first, H, v);
+        if (first < H) load_row<um_bf16>(x, more, t, first, H, v);
         return;
     }
     float4 sum[2] = {};
@@ -335,7 +342,7 @@ static void add_whole(const norm_job &j, const um_cu_partials &p, cudaStream_t s
     um_cu_sum(&p, (size_t)j.n * (size_t)j.H, true, j.x, s);
 }
 static void add_whole(const norm_job &j, const um_cu_pairs &p, cudaStream_t s) {
-    um_cu_pairs_add(&p, j.H, true, j.x, s);
+    um_cu_pairs_add(&p, j.H, true, UM_F32, j.x, s);
 }
 
 /* Norms of any rows. */
@@ -358,6 +365,7 @@ void um_cu_sum_norm(float *x, const um_cu_partials *more, const float *w, const 
 
 void um_cu_pairs_norm(float *x, const um_cu_pairs *pairs, const float *w, const float *bias, float eps, int32_t n,
                       int32_t H, um_dtype type, void *y, float *y32, const um_cu_coded *coded, cudaStream_t s) {
+    assert(pairs->type == type);
     norm(norm_job{x, w, bias, eps, n, H, type, y, y32, coded ? *coded : um_cu_coded{}}, *pairs, s);
 }
 
@@ -376,6 +384,39 @@ void um_cu_norm(const float *x, const float *w, const float *bias, float eps, in
                 void *y, float *y32, const um_cu_coded *coded, cudaStream_t s) {
     /* x is not written */
     norm(norm_job{(float *)x, w, bias, eps, n, H, type, y, y32, coded ? *coded : um_cu_coded{}}, nothing{}, s);
+}
+
+/* ---- Sums of experts --------------------------------------------------------------------------------------------- */
+
+/* Grid: a block for each token. */
+template <typename E, typename Y, int W>
+static __global__ void __launch_bounds__(1024) pairs_add_kernel(const um_cu_pairs p, int32_t H, bool add, Y *y) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
+    const int32_t t = blockIdx.x;
+    if (t >= um_cu_header(p.b)->n_tokens) return;
+    y += (size_t)t * H;
+    for (int32_t i = threadIdx.x * W; i < H; i += blockDim.x * W) {
+        float v[W] = {};
+        if (add) load<W>(y + i, v);
+        add_outputs<E, W>(p, t, i, H, v);
+        store<W>(y + i, v);
+    }
+}
+
+template <typename E, typename Y>
+static void pairs_add(const um_cu_pairs *p, int32_t H, bool add, Y *y, cudaStream_t s) {
+    const dim3 grid((unsigned)p->b.capacity.n_tokens), block(row_threads(H));
+    if (!p->b.capacity.n_tokens) return;
+    if (chunk_of(H) == CHUNK) um_cu_start(pairs_add_kernel<E, Y, CHUNK>, grid, block, 0, s, *p, H, add, y);
+    else um_cu_start(pairs_add_kernel<E, Y, 1>, grid, block, 0, s, *p, H, add, y);
+}
+
+void um_cu_pairs_add(const um_cu_pairs *p, int32_t H, bool add, um_dtype type, void *y, cudaStream_t s) {
+    assert(type == UM_F32 || type == p->type);
+    if (type == UM_BF16) pairs_add<um_bf16>(p, H, add, (um_bf16 *)y, s);
+    else if (p->type == UM_BF16) pairs_add<um_bf16>(p, H, add, (float *)y, s);
+    else pairs_add<float>(p, H, add, (float *)y, s);
 }
 
 /* ---- Norms of branches and canvases ------------------------------------------------------------------------------ */

@@ -339,7 +339,8 @@ static void experts(launch *p, int32_t layer, const um_cu_low_rank *router_adapt
                            .coded = f->coded,
                            .hidden = f->net->hidden,
                            .n_ff = um_kind_of(f->net, layer)->expert_ff,
-                           .y = (float *)out->y,
+                           .y = out->y,
+                           .y_type = out->type,
                            .add = out->add,
                            .scratch = f->moe_scratch};
     /* The next norm of x adds the outputs. */

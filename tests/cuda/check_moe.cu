@@ -107,6 +107,7 @@ static moe_data new_data(check *c, const check_case *k) {
         d.expert_scale ? (float *)check_upload(c, d.expert_scale, (size_t)d.r.n_experts * sizeof(float)) : NULL;
     d.a.act = k->n[GEMMA] ? UM_ACT_GELU_TANH : UM_ACT_SILU;
     d.a.add = !k->n[GEMMA];
+    d.a.y_type = UM_F32;
     d.type = k->type;
     d.a.type = k->type == UM_F8 ? UM_BF16 : k->type;
     d.a.hidden = d.hidden;
@@ -215,43 +216,50 @@ static um_weight *expert_of(check *c, um_dev *dev, const um_tensor *all, int32_t
 static void multiply(const um_tensor *w, int32_t first, int32_t rows, const float *x, float *out) {
     const size_t in = (size_t)w->dim[1];
     for (int32_t i = 0; i < rows; i++) {
-        const float *row = (const float *)w->data + (size_t)(first + i) * in;
+        const size_t at = (size_t)(first + i) * in;
         double sum = 0;
-        for (size_t k = 0; k < in; k++) sum += (double)row[k] * x[k];
+        for (size_t k = 0; k < in; k++)
+            sum += x[k] * (w->type == UM_BF16 ? (double)um_bf16_to_f32(((const uint16_t *)w->data)[at + k])
+                                              : (double)((const float *)w->data)[at + k]);
         out[i] = (float)sum;
     }
 }
 
-/* The experts in e4m3: the reference backend would not round what they multiply. */
-static float *reference_fp8(check *c, const moe_data *d) {
+/* Rounds an input of a product. */
+static void round_input(const moe_data *d, float *x, int32_t n) {
+    for (int32_t i = 0; i < n; i++) x[i] = um_bf16_to_f32(um_f32_to_bf16(x[i]));
+    if (d->type == UM_F8) check_round_fp8(x, n, true, NULL);
+}
+
+/* The experts in bf16 and e4m3. The reference backend rounds neither the outputs nor, to e4m3, the inputs. */
+static float *reference_rounded(check *c, const moe_data *d) {
+    um_dev *dev = check_ref(c, d->a.type);
     const size_t H = (size_t)d->hidden, pairs = (size_t)d->n * (size_t)d->r.top_k;
     int32_t *expert = (int32_t *)check_host(c, pairs * sizeof *expert);
     float *weight = (float *)check_host(c, pairs * sizeof *weight);
     float *scratch = (float *)check_host(c, um_expert_route_scratch(d->r.n_experts) * sizeof *scratch);
     float *x = (float *)check_host(c, H * sizeof *x), *out = (float *)check_host(c, H * sizeof *out);
     float *up = (float *)check_host(c, 2 * (size_t)d->ff * sizeof *up);
+    float *gated = (float *)check_host(c, (size_t)d->ff * sizeof *gated);
     float *y = (float *)check_host(c, (size_t)d->n * H * sizeof *y);
-    memcpy(y, d->y, (size_t)d->n * H * sizeof *y);
-    um_expert_route_tokens(&d->r, d->logits, d->bias, NULL, d->r.capacity ? d->block : NULL, d->n, scratch, expert,
-                           weight);
+    if (d->a.add) memcpy(y, d->y, (size_t)d->n * H * sizeof *y);
+    um_expert_route_tokens(&d->r, d->logits, d->bias, d->expert_scale, d->r.capacity ? d->block : NULL, d->n, scratch,
+                           expert, weight);
     for (size_t p = 0; p < pairs; p++) {
         const size_t t = p / (size_t)d->r.top_k;
-        for (size_t i = 0; i < H; i++) x[i] = um_bf16_to_f32(um_f32_to_bf16(d->x[t * H + i]));
-        check_round_fp8(x, d->hidden, true, NULL);
+        memcpy(x, d->x + t * H, H * sizeof *x);
+        round_input(d, x, d->hidden);
         multiply(&d->gate_up, expert[p] * 2 * d->ff, 2 * d->ff, x, up);
-        for (int32_t i = 0; i < d->ff; i++) {
-            const float gate = up[i] / (1 + expf(-up[i]));
-            up[i] = um_bf16_to_f32(um_f32_to_bf16(gate * up[d->ff + i]));
-        }
-        check_round_fp8(up, d->ff, true, NULL);
-        multiply(&d->down, expert[p] * d->hidden, d->hidden, up, out);
-        for (size_t i = 0; i < H; i++) y[t * H + i] += weight[p] * out[i];
+        um_ref_gate(dev, d->a.act, up, 1, d->ff, gated);
+        round_input(d, gated, d->ff);
+        multiply(&d->down, expert[p] * d->hidden, d->hidden, gated, out);
+        for (size_t i = 0; i < H; i++) y[t * H + i] += um_bf16_to_f32(um_f32_to_bf16(weight[p] * out[i]));
     }
     return y;
 }
 
 static float *reference_of(check *c, const moe_data *d) {
-    if (d->type == UM_F8) return reference_fp8(c, d);
+    if (d->type != UM_F32) return reference_rounded(c, d);
     um_dev *dev = check_ref(c, d->a.type);
     const int32_t E = d->r.n_experts;
     um_weight **gate_up = (um_weight **)check_host(c, (size_t)E * sizeof(void *));
@@ -343,9 +351,10 @@ static void check_norm(check *c, const check_case *k) {
         void *y[2] = {check_guarded(c, n * size), check_guarded(c, n * size)};
         float *wide[2] = {(float *)check_guarded(c, n * sizeof(float)), (float *)check_guarded(c, n * sizeof(float))};
         um_cu_moe_add(&b, &a[0], check_stream(c));
-        um_cu_norm(a[0].y, w, shift, 1e-5f, d.capacity, d.hidden, a[0].type, y[0], wide[0], NULL, check_stream(c));
+        um_cu_norm((const float *)a[0].y, w, shift, 1e-5f, d.capacity, d.hidden, a[0].type, y[0], wide[0], NULL,
+                   check_stream(c));
         const um_cu_pairs pairs = um_cu_moe_outputs(&b, &a[1], check_stream(c));
-        um_cu_pairs_norm(a[1].y, &pairs, w, shift, 1e-5f, d.capacity, d.hidden, a[1].type, y[1], wide[1], NULL,
+        um_cu_pairs_norm((float *)a[1].y, &pairs, w, shift, 1e-5f, d.capacity, d.hidden, a[1].type, y[1], wide[1], NULL,
                          check_stream(c));
         check_cuda(c, cudaGetLastError(), "norm");
         const size_t used = (size_t)d.n * H;
@@ -355,6 +364,22 @@ static void check_norm(check *c, const check_case *k) {
         check_same(c, "y32", check_download(c, wide[1], used * sizeof(float)),
                    check_download(c, wide[0], used * sizeof(float)), used * sizeof(float));
     }
+}
+
+/* Outputs that are added to operands have the bits of a sum in fp32 that is rounded once. */
+static void check_operands(check *c, const check_case *k) {
+    moe_data d = new_data(c, k);
+    const size_t H = (size_t)d.hidden, used = (size_t)d.n * H;
+    new_weights(c, &d);
+    void *y = check_operand(c, d.y, (size_t)d.capacity * H, UM_BF16); /* it also rounds d.y */
+    const um_cu_batch b = part_of(c, &d, 0, d.n, d.capacity);
+    um_cu_moe a[2] = {prepare(c, &d, 0, d.capacity), prepare(c, &d, 0, d.capacity)};
+    a[1].y = y;
+    a[1].y_type = UM_BF16;
+    for (int i = 0; i < 2; i++) um_cu_moe_add(&b, &a[i], check_stream(c));
+    float *want = check_floats_of(c, a[0].y, used, UM_F32);
+    for (size_t i = 0; i < used; i++) want[i] = um_bf16_to_f32(um_f32_to_bf16(want[i]));
+    check_same(c, "sums", check_floats_of(c, y, used, UM_BF16), want, used * sizeof *want);
 }
 
 /* Makes room for the routes of all tokens of the capacity. */
@@ -539,6 +564,10 @@ static const check_case cases[] = {
     {"moe norm bf16 40 of 300", check_norm, {60, 64, 40, 16, 0, 9}, UM_BF16},
     {"moe norm fp32 odd sizes, 5 of 33", check_norm, {37, 64, 65, 33, 0, 2}, UM_F32},
     {"moe norm fp32 2 of 8", check_norm, {7, 8, 64, 24, 0, 1}, UM_F32},
+    {"moe operands bf16 8 of 256, groups", check_operands, {33, 64, 136, 72, 0, 4}, UM_BF16},
+    {"moe operands bf16 odd sizes, 5 of 33", check_operands, {33, 40, 65, 33, 0, 2}, UM_BF16},
+    {"moe operands bf16 replaced, 8 of 128", check_operands, {256, 256, 136, 88, 0, 10, 1}, UM_BF16},
+    {"fp8 moe operands 6 of 12", check_operands, {200, 256, 272, 208, 0, 5}, UM_F8},
     {"moe ties, 8 of 256, groups", check_ties, {70, 96, 64, 8, 0, 4}, UM_BF16},
     {"moe ties, 5 of 33", check_ties, {300, 320, 64, 8, 0, 2}, UM_BF16},
     {"moe ties, 6 of 12, groups", check_ties, {40, 64, 64, 8, 0, 5}, UM_BF16},
