@@ -149,9 +149,10 @@ template <typename T> static __global__ void rope_kv(const um_cu_batch b, const 
 /* ---- Heads of 128 elements ----------------------------------------------------------------------------------------
  */
 
-static constexpr int DIM = 128, HALF = DIM / 2, EACH = 4;
+static constexpr int DIM = 128, EACH = 4;
 
-/* The elements of a lane: {2 i, 2 i + 1} of each half of a head. A rotation combines those at the same place. */
+/* The elements of a lane: two pairs of adjacent elements, ROPE / 2 elements apart. The lanes go through the head in
+ * parts of ROPE elements. A rotation combines the elements at the same place of the halves of the first part. */
 struct quad {
     float2 low, high;
 };
@@ -164,9 +165,9 @@ static __device__ __forceinline__ void store_two(um_bf16 *p, float2 v) {
     *(__nv_bfloat162 *)p = __floats2bfloat162_rn(v.x, v.y);
 }
 
-/* norm_head for a lane's elements. w: those of the weight. */
-static __device__ __forceinline__ void norm_quad(quad &x, const float *w, float eps, int lane) {
-    const float2 low = *(const float2 *)(w + 2 * lane), high = *(const float2 *)(w + HALF + 2 * lane);
+/* norm_head for a lane's elements. w: the weight from the lane's first element on. */
+template <int ROPE> static __device__ __forceinline__ void norm_quad(quad &x, const float *w, float eps) {
+    const float2 low = *(const float2 *)w, high = *(const float2 *)(w + ROPE / 2);
     const float sum = warp_sum(x.low.x * x.low.x + x.low.y * x.low.y + x.high.x * x.high.x + x.high.y * x.high.y);
     const float r = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(sum, (float)DIM) + eps));
     x.low = make_float2(__fmul_rn(__fmul_rn(x.low.x, r), low.x), __fmul_rn(__fmul_rn(x.low.y, r), low.y));
@@ -183,33 +184,34 @@ static __device__ __forceinline__ void rotate(float &low, float &high, float cos
     high = __fadd_rn(__fmul_rn(b, cos), __fmul_rn(a, sin));
 }
 
-/* rope_kv for bf16 operands and keys and heads of DIM elements that are rotated whole. A warp computes EACH heads of
- * one token. Grid: tokens, groups of WARPS * EACH heads. */
-static __global__ void rope_kv_128(const um_cu_batch b, const rope r) {
+/* rope_kv for bf16 operands and keys and heads of DIM elements, of which the first ROPE are rotated. A warp computes
+ * EACH heads of one token. Grid: tokens, groups of WARPS * EACH heads. */
+template <int ROPE> static __global__ void rope_kv_128(const um_cu_batch b, const rope r) {
     um_cu_let_next_start();
     const um_cu_rope &a = r.a;
-    const int lane = threadIdx.x % WARP;
+    constexpr int LANES = ROPE / 4; /* of a part */
+    const int lane = threadIdx.x % WARP, place = lane / LANES * ROPE + lane % LANES * 2;
     const int32_t n_all = a.n_heads + 2 * a.n_kv_heads, n_rotated = a.n_heads + a.n_kv_heads, t = blockIdx.x;
     const int32_t first = ((int32_t)blockIdx.y * WARPS + (int32_t)threadIdx.x / WARP) * EACH;
     const int32_t slot = a.near ? b.near_slot[t] : b.slot[t],
                   n = slot < 0 ? a.n_heads : n_all; /* heads that have a place to go */
-    const size_t at = (size_t)b.pos[t] * HALF + 2 * lane;
+    const size_t at = (size_t)b.pos[t] * (ROPE / 2) + lane % LANES * 2;
     const float2 cos = *(const float2 *)(a.cos + at), sin = *(const float2 *)(a.sin + at);
     const float by = a.query ? a.query[b.pos[t]] : 1;
-    um_bf16 *row = (um_bf16 *)a.qkv + ((size_t)t * n_all + first) * DIM + 2 * lane;
+    um_bf16 *row = (um_bf16 *)a.qkv + ((size_t)t * n_all + first) * DIM + place;
     quad x[EACH] = {};
     um_cu_wait_for_previous();
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        if (first + i < n) x[i] = {load_two(row + i * DIM), load_two(row + i * DIM + HALF)};
+        if (first + i < n) x[i] = {load_two(row + i * DIM), load_two(row + i * DIM + ROPE / 2)};
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         const int32_t h = first + i;
         if (h >= n) return;
         const float *norm = h < a.n_heads ? a.q_norm : h < n_rotated ? a.k_norm : a.v_norm;
-        if (norm) norm_quad(x[i], norm, a.eps, lane);
+        if (norm) norm_quad<ROPE>(x[i], norm + place, a.eps);
         if (a.clip > 0) clip_two(x[i].low, a.clip), clip_two(x[i].high, a.clip);
-        if (h < n_rotated) {
+        if (h < n_rotated && lane < LANES) {
             rotate(x[i].low.x, x[i].high.x, cos.x, sin.x);
             rotate(x[i].low.y, x[i].high.y, cos.y, sin.y);
         }
@@ -221,10 +223,10 @@ static __global__ void rope_kv_128(const um_cu_batch b, const rope r) {
         if (h >= a.n_heads) {
             const int32_t head = h < n_rotated ? h - a.n_heads : h - n_rotated;
             char *range = (h < n_rotated ? r.kv.key : r.kv.value) + um_cu_range_at(r.kv, slot / r.kv.page_size, head);
-            to = (um_bf16 *)(range + um_cu_vector_at(r.kv, slot % r.kv.page_size)) + 2 * lane;
+            to = (um_bf16 *)(range + um_cu_vector_at(r.kv, slot % r.kv.page_size)) + place;
         }
         store_two(to, x[i].low);
-        store_two(to + HALF, x[i].high);
+        store_two(to + ROPE / 2, x[i].high);
     }
 }
 
@@ -235,8 +237,10 @@ void um_cu_rope_kv(const um_cu_batch *b, const um_cu_rope *a, const um_cu_kv *kv
     const dim3 grid((unsigned)b->capacity.n_tokens, (unsigned)UM_CEIL_DIV(a->n_heads + 2 * a->n_kv_heads, WARPS));
     assert(a->head_dim <= DIM_MAX && a->head_dim % 8 == 0);
     if (b->capacity.n_tokens == 0) return;
-    if (a->type == UM_BF16 && r.kv.type == UM_BF16 && a->head_dim == DIM && a->rope_dim == DIM)
-        um_cu_start(rope_kv_128, dim3(grid.x, UM_CEIL_DIV(grid.y, (unsigned)EACH)), dim3(WARPS * WARP), 0, s, *b, r);
-    else if (a->type == UM_BF16) um_cu_start(rope_kv<um_bf16>, grid, dim3(WARPS * WARP), 0, s, *b, r);
+    if (a->type == UM_BF16 && r.kv.type == UM_BF16 && a->head_dim == DIM &&
+        (a->rope_dim == DIM || a->rope_dim == DIM / 2)) {
+        const auto kernel = a->rope_dim == DIM ? rope_kv_128<DIM> : rope_kv_128<DIM / 2>;
+        um_cu_start(kernel, dim3(grid.x, UM_CEIL_DIV(grid.y, (unsigned)EACH)), dim3(WARPS * WARP), 0, s, *b, r);
+    } else if (a->type == UM_BF16) um_cu_start(rope_kv<um_bf16>, grid, dim3(WARPS * WARP), 0, s, *b, r);
     else um_cu_start(rope_kv<float>, grid, dim3(WARPS * WARP), 0, s, *b, r);
 }

@@ -290,6 +290,8 @@ static void run_rope_time(check *c, const check_case *k) {
     r.a.qkv = check_operand(c, check_floats(c, all), all, k->type);
     r.a.cos = (float *)check_upload(c, check_floats(c, table), table * sizeof(float));
     r.a.sin = (float *)check_upload(c, check_floats(c, table), table * sizeof(float));
+    if (k->n[EXTRAS] & NORM)
+        r.a.q_norm = r.a.k_norm = (float *)check_upload(c, check_floats(c, (size_t)d), (size_t)d * sizeof(float));
     r.kv = p.device;
     r.stream = check_stream(c);
     const double queries = (double)T * H * d * size, keys = 2.0 * T * KV * d;
@@ -404,6 +406,11 @@ static const check_case cases[] = {
      {8, 2, 128, 128, 8, UM_BF16, UM_KV_UNIFIED, QUERY},
      UM_BF16},
     {"rope_kv bf16, d 128 whole, 3/1 heads", run_rope, {3, 1, 128, 128, 64, UM_BF16, UM_KV_UNIFIED, NORM}, UM_BF16},
+    {"rope_kv bf16, d 128 half, 3/1 heads", run_rope, {3, 1, 128, 64, 64, UM_BF16, UM_KV_UNIFIED, NORM}, UM_BF16},
+    {"rope_kv bf16, d 128 half, factors of queries",
+     run_rope,
+     {9, 4, 128, 64, 32, UM_BF16, UM_KV_UNIFIED, QUERY},
+     UM_BF16},
     {"rope_kv fp32, d 512, all norms, window", run_rope, {4, 2, 512, 512, 32, UM_F32, UM_KV_UNIFIED, 25}, UM_F32},
     {"rope_kv bf16, d 256, all norms, window", run_rope, {4, 2, 256, 256, 32, UM_BF16, UM_KV_UNIFIED, 25}, UM_BF16},
     {"rope_kv bf16, d 128 whole, all norms, window",
@@ -414,6 +421,8 @@ static const check_case cases[] = {
     {"rope_kv bf16, d 64, norm, 8-bit KV", run_rope, {8, 4, 64, 64, 32, UM_F8, UM_KV_UNIFIED, NORM}, UM_BF16},
     {"rope_kv bf16, 32/32 heads, 32 tokens", run_rope_time, {32, 32, 128, 128, 32, UM_BF16, 0, 0}, UM_BF16},
     {"rope_kv bf16, 32/32 heads, 2048 tokens", run_rope_time, {32, 32, 128, 128, 2048, UM_BF16, 0, 0}, UM_BF16},
+    {"rope_kv bf16, 16/4 heads, half, 32 tokens", run_rope_time, {16, 4, 128, 64, 32, UM_BF16, 0, NORM}, UM_BF16},
+    {"rope_kv bf16, 16/4 heads, half, 4096 tokens", run_rope_time, {16, 4, 128, 64, 4096, UM_BF16, 0, NORM}, UM_BF16},
     {"rope_kv bf16, 32/32 heads, 2048 tokens, 8-bit KV", run_rope_time, {32, 32, 128, 128, 2048, UM_F8, 0, 0}, UM_BF16},
     {"KV in 8 bits, page 4, d 16", run_f8, {4, 16, 3}, UM_F32},
     {"KV in 8 bits, page 5, d 40", run_f8, {5, 40, 2}, UM_F32},
