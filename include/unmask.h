@@ -235,7 +235,8 @@ typedef struct um_config {
     int32_t threads;                /* threads of an engine; 0 = the usable CPUs divided by data_parallel_size */
     int32_t pin;                    /* UM_PIN_*: whether each thread stays on a CPU of its own */
     int32_t max_num_reqs;           /* largest number of answers that run at once */
-    int32_t max_num_batched_tokens; /* largest number of tokens that a step feeds; 0 = 4096 */
+    int32_t max_num_batched_tokens; /* largest number of tokens that a step feeds; 0 = auto: 4096, on a GPU up to
+                                       16384, where each of max_num_reqs answers may feed two blocks */
     int32_t max_model_len;          /* largest number of tokens of prompt and answer together; 0 = the model's */
     int32_t page_size;              /* tokens of a KV page; 0 = auto */
     int32_t num_pages;              /* KV pages of an engine; -1 = auto */

@@ -95,7 +95,7 @@ static int64_t pass_tokens(const um_config *c, const um_arch *a, size_t prompt_b
     int64_t longest = c->max_model_len ? c->max_model_len : UM_MIN(a->max_position, UM_POSITIONS_MAX);
     int64_t answer = c->sampling.max_tokens ? c->sampling.max_tokens : um_arch_answer_tokens(a);
     int64_t wanted = (int64_t)UM_MIN(prompt_bytes, (size_t)UM_POSITIONS_MAX) + TEMPLATE_SLACK + answer;
-    int64_t block = c->decoding.block_size ? c->decoding.block_size : a->block ? a->block : 32;
+    int64_t block = um_config_block(c, a);
     int64_t window = block * UM_MAX(c->decoding.buffer_size, 1);
     int64_t tokens = UM_MIN(longest, wanted) + window;
     if (prompt_bytes == SIZE_MAX) tokens = UM_MIN(longest, PASS_MAX) + UM_MAX(window, UM_CHAT_WINDOW);

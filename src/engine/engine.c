@@ -61,16 +61,13 @@ static um_kv_layout kv_layout(const um_engine *e) {
     return um_streq(e->config.kv_cache_layout, "distinct") ? UM_KV_DISTINCT : UM_KV_UNIFIED;
 }
 
-int32_t um_engine_block(const um_engine *e) {
-    const int32_t given = e->config.decoding.block_size, trained = e->model->arch.block;
-    return given ? given : trained ? trained : 32;
-}
+int32_t um_engine_block(const um_engine *e) { return um_config_block(&e->config, &e->model->arch); }
 
 /* Resolves the automatic sizes that depend on the model. */
 static void resolve_sizes(um_engine *e) {
     const um_arch *a = &e->model->arch;
     um_config *c = &e->config;
-    if (!c->max_num_batched_tokens) c->max_num_batched_tokens = UM_BATCHED_TOKENS_AUTO;
+    c->max_num_batched_tokens = um_config_step_tokens(c, a, um_backend_is_host(e->model->backend));
     e->max_len = c->max_model_len ? c->max_model_len : a->max_position;
     if (e->max_len > a->max_position) {
         um_warn("max_model_len %d is more than the model's %d positions; using %d", e->max_len, a->max_position,

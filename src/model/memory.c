@@ -65,6 +65,18 @@ int32_t um_config_places(const um_config *c) {
     return c->max_num_reqs + (c->max_guests < 0 ? UM_MIN(c->max_num_reqs, AUTO) : c->max_guests);
 }
 
+int32_t um_config_block(const um_config *c, const um_arch *a) {
+    const int32_t given = c->decoding.block_size;
+    return given ? given : a->block ? a->block : 32;
+}
+
+int32_t um_config_step_tokens(const um_config *c, const um_arch *a, bool is_host) {
+    const int64_t all = 2 * (int64_t)um_config_block(c, a) * c->max_num_reqs;
+    if (c->max_num_batched_tokens > 0) return c->max_num_batched_tokens;
+    if (is_host) return UM_BATCHED_TOKENS_AUTO;
+    return (int32_t)UM_MAX(UM_MIN(all, (int64_t)UM_BATCHED_TOKENS_AUTO_MAX), (int64_t)UM_BATCHED_TOKENS_AUTO);
+}
+
 /* Returns the bytes of activations of the engines on m's device. Pages come on top. */
 static size_t workspace(const um_model *m, const um_config *c) {
     const um_forward_config f = {.max_tokens = m->max_tokens,

@@ -103,7 +103,7 @@ static um_status choose_devices(um_model *m, const um_config *c, um_err *err) {
         um_adapters_reserve(m, c->max_loras, c->max_lora_rank);
     }
     m->net.rank_max = m->merged ? 0 : m->rank_max;
-    m->max_tokens = c->max_num_batched_tokens > 0 ? c->max_num_batched_tokens : UM_BATCHED_TOKENS_AUTO;
+    m->max_tokens = um_config_step_tokens(c, &m->arch, um_backend_is_host(m->backend));
     for (int32_t i = 0; i < m->devices.n; i++) {
         const int32_t same = same_device(&m->devices, i);
         m->on[i] = i == 0 ? m : same >= 0 ? m->on[same] : UM_NEW(um_model);

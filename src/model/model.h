@@ -22,8 +22,9 @@ extern "C" {
 #define UM_STABILITY_MAX 64 /* canvases that the stability test of a canvas compares */
 /* The largest number of positions in the rotary tables of an open model. For a head size of 128 they take 64 MB. */
 #define UM_POSITIONS_MAX (128 * 1024)
-/* The value of max_num_batched_tokens when it is 0 (auto). */
-#define UM_BATCHED_TOKENS_AUTO 4096
+/* The least and the largest value of max_num_batched_tokens when it is 0 (auto). */
+#define UM_BATCHED_TOKENS_AUTO     4096
+#define UM_BATCHED_TOKENS_AUTO_MAX 16384
 
 /* The place of this process among those that compute a model (launch.c). */
 typedef struct um_place {
@@ -307,6 +308,11 @@ struct um_model {
 
 /* Returns the answers of an engine that can hold a place at the same time: max_num_reqs and the guest places. */
 int32_t um_config_places(const um_config *c);
+/* Returns the tokens of a block: decoding.block_size, else what the model was trained with, else 32. */
+int32_t um_config_block(const um_config *c, const um_arch *a);
+/* Returns the most tokens of a step: max_num_batched_tokens, or its automatic value. On a GPU all answers shall be able
+ * to store a block and begin the next one in the same step, or some would wait for others. */
+int32_t um_config_step_tokens(const um_config *c, const um_arch *a, bool is_host);
 /* Chooses the devices of c->data_parallel_size engines (devices.c) from the options device and device_ids. Engines
  * share the device of a host. Others get a device each, or tensor_parallel_size devices, unless the options name one
  * several times. Errors: UM_EINVAL, UM_EUNSUPPORTED, UM_EDEVICE: there are not as many devices. */

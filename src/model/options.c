@@ -84,8 +84,8 @@ const um_option um_model_options[] = {
      "process may use, and at least 8; engines never share such a CPU, and several worker processes never pin"},
     {"max_num_batched_tokens", NULL, UM_OPT_INT, C(max_num_batched_tokens), 1, 1048576, NULL, "auto", "0", "N",
      "Engine",
-     "largest number of tokens in one step; auto means 4096; for run and chat it means as many as prompt and answer "
-     "need"},
+     "largest number of tokens in one step; auto means 4096, and on a GPU up to 16384 where each of max_num_reqs "
+     "requests may feed two blocks; for run and chat it means as many as prompt and answer need"},
 };
 const size_t um_n_model_options = UM_LEN(um_model_options);
 

@@ -300,6 +300,31 @@ static void folder_without_config_is_named(void **state) {
     folder_free(dir);
 }
 
+/* Automatic tokens of a step, with blocks of the given size. 0: the option is not set. */
+static int32_t step_tokens(int32_t reqs, int32_t block, int32_t trained, bool is_host) {
+    const um_arch a = {.block = trained};
+    um_config c;
+    um_config_init(&c);
+    c.max_num_reqs = reqs;
+    c.decoding.block_size = block;
+    return um_config_step_tokens(&c, &a, is_host);
+}
+
+static void gpu_steps_have_room_for_two_blocks_of_each_answer(void **state) {
+    (void)state;
+    assert_int_equal(step_tokens(32, 0, 32, false), 4096);
+    assert_int_equal(step_tokens(128, 0, 32, false), 8192);
+    assert_int_equal(step_tokens(128, 0, 0, false), 8192);
+    assert_int_equal(step_tokens(128, 48, 32, false), 12288);
+    assert_int_equal(step_tokens(4096, 64, 32, false), 16384);
+    assert_int_equal(step_tokens(128, 0, 32, true), 4096);
+    um_config c;
+    um_config_init(&c);
+    c.max_num_reqs = 128;
+    c.max_num_batched_tokens = 100;
+    assert_int_equal(um_config_step_tokens(&c, &(um_arch){.block = 32}, false), 100);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_the_numbers),
@@ -322,6 +347,7 @@ int main(void) {
         cmocka_unit_test(broken_json_is_placed),
         cmocka_unit_test(mask_is_left_open_without_a_tokenizer),
         cmocka_unit_test(folder_without_config_is_named),
+        cmocka_unit_test(gpu_steps_have_room_for_two_blocks_of_each_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
