@@ -19,7 +19,7 @@ static void plan_device(const um_engine *e, const um_model *m, um_memory_plan *p
     m->backend->info(m->device, &d);
     p->memory = (double)d.memory;
     p->most = (double)e->config.gpu_memory_utilization * p->memory;
-    p->weights = (double)(m->weight_bytes ? m->weight_bytes : um_model_weight_bytes(m));
+    p->weights = m->weight_bytes ? (double)m->weight_bytes : (double)um_model_weight_bytes(m) / UM_MAX(m->place.n, 1);
     p->there = (double)d.there;
     p->free = p->there + (double)m->weight_bytes; /* as if the weights were not loaded yet */
     p->workspace = (double)m->backend->workspace(m->device, &m->net, &c);
@@ -103,6 +103,10 @@ um_status um_engine_plan_pages(const um_engine *e, um_memory_plan *p, um_err *er
                           .tokens_of_request = e->max_len,
                           .pages_of_request = pages_of_request(e),
                           .is_host = um_backend_is_host(e->model->backend)};
+    if (!p->is_host && e->model->place.n > 1) { /* this process has the pages of one rank */
+        p->page /= e->model->place.n;
+        p->near /= e->model->place.n;
+    }
     if (p->is_host) plan_host(e, p);
     else if (c->num_pages > 0) plan_device(e, e->model, p);
     else plan_devices(e, p);

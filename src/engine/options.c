@@ -93,7 +93,7 @@ um_status um_config_engine_device(const um_config *c, int32_t engine, char out[U
     um_device_name(&list, engine, out);
     *n_sharing = um_backend_is_host(list.backend);
     for (int32_t i = 0; i < list.n && !um_backend_is_host(list.backend); i++)
-        *n_sharing += list.number[i * list.n_ranks] == list.number[engine * list.n_ranks];
+        *n_sharing += list.number[i * list.n_own] == list.number[engine * list.n_own];
     return UM_OK;
 }
 

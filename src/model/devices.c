@@ -55,10 +55,24 @@ static um_status share_host(um_device_list *list, int32_t n, um_err *err) {
     return UM_OK;
 }
 
+/* Chooses the device of a process that is one rank: the named one, or else that with the number of this process on its
+ * host. A process may see one device only, because its launcher hides the others. */
+static um_status choose_own(um_device_list *list, const um_place *place, bool is_named, int32_t there, um_err *err) {
+    const char *name = list->backend->name;
+    if (list->n > 1)
+        return um_fail_param(err, UM_EUNSUPPORTED, "device",
+                             "%d devices are named, but each of %d processes (--nnodes) is one rank and has one",
+                             list->n, place->n);
+    if (!is_named) list->number[0] = there > 1 && place->local > 0 ? place->local : 0;
+    if (list->number[0] < there) return UM_OK;
+    return um_fail_param(err, UM_EDEVICE, "device", "rank %d is to use %s:%d, but this process sees %d, %s:0 to %s:%d",
+                         place->rank, name, list->number[0], there, name, name, there - 1);
+}
+
 /* Gives each rank of each engine a device of its own. */
 static um_status spread(um_device_list *list, int32_t n, int32_t there, um_err *err) {
     const char *name = list->backend->name;
-    const int32_t ranks = list->n_ranks, all = n * ranks;
+    const int32_t ranks = list->n_own, all = n * ranks;
     if (all > there && ranks > 1)
         return um_fail_param(err, UM_EDEVICE, "tensor_parallel_size",
                              "%d engine%s (--data-parallel-size) of %d ranks (--tensor-parallel-size) need %d devices, "
@@ -76,7 +90,7 @@ static um_status spread(um_device_list *list, int32_t n, int32_t there, um_err *
 
 /* A rank needs a device of its own. */
 static um_status check_distinct(const um_device_list *list, int32_t all, um_err *err) {
-    for (int32_t i = 0; i < all && list->n_ranks > 1; i++)
+    for (int32_t i = 0; i < all && list->n_own > 1; i++)
         for (int32_t k = 0; k < i; k++)
             if (list->number[i] == list->number[k])
                 return um_fail_param(err, UM_EINVAL, "device",
@@ -88,7 +102,7 @@ static um_status check_distinct(const um_device_list *list, int32_t all, um_err 
 
 static um_status check_numbers(um_device_list *list, int32_t n, int32_t there, um_err *err) {
     const char *name = list->backend->name;
-    const int32_t ranks = list->n_ranks, all = n * ranks, named = list->n;
+    const int32_t ranks = list->n_own, all = n * ranks, named = list->n;
     if (named != all && ranks > 1)
         return um_fail_param(err, UM_EINVAL, "device",
                              "%d device%s named for %d engine%s (--data-parallel-size) of %d ranks "
@@ -115,12 +129,14 @@ um_status um_model_devices(um_device_list *list, const um_config *c, um_err *err
     um_status s = um_config_place(&place, c, err);
     if (s) return s;
     *list = (um_device_list){.n_ranks = UM_MAX(UM_MAX(c->tensor_parallel_size, place.n), 1)};
+    list->n_own = place.n > 1 ? 1 : list->n_ranks;
     s = read_names(list, c->device, &is_numbered, err);
     if (!s) s = read_ids(list, c, &is_numbered, err);
     if (s) return s;
     if (um_backend_is_host(list->backend)) return share_host(list, n, err);
     s = list->backend->count(list->backend, &there, err);
     if (s) return um_fail_in(err, "device \"%.80s\" can't be used (--device cpu works)", c->device);
+    if (place.n > 1) return choose_own(list, &place, is_numbered, there, err);
     return is_numbered || list->n > 1 ? check_numbers(list, n, there, err) : spread(list, n, there, err);
 }
 
@@ -130,7 +146,7 @@ void um_device_name(const um_device_list *list, int32_t engine, char out[UM_DEVI
         return;
     }
     size_t used = 0;
-    for (int32_t r = 0; r < list->n_ranks && used < UM_DEVICE_NAME_MAX; r++)
+    for (int32_t r = 0; r < list->n_own && used < UM_DEVICE_NAME_MAX; r++)
         used += (size_t)snprintf(out + used, UM_DEVICE_NAME_MAX - used, "%s%.5s:%d", r ? "," : "", list->backend->name,
-                                 list->number[engine * list->n_ranks + r]);
+                                 list->number[engine * list->n_own + r]);
 }

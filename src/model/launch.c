@@ -12,15 +12,15 @@
 
 /* The environment variables of programs that start one process for each rank. */
 typedef struct launcher {
-    const char *n, *rank, *addr, *port;
+    const char *n, *rank, *local, *addr, *port; /* local: the number among the processes of the host */
 } launcher;
 
 static const launcher launchers[] = {
-    {"WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"}, /* torchrun */
-    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", NULL, NULL},
-    {"PMI_SIZE", "PMI_RANK", NULL, NULL},
-    {"SLURM_NTASKS", "SLURM_PROCID", NULL, NULL},
-    {"LWS_GROUP_SIZE", "LWS_WORKER_INDEX", "LWS_LEADER_ADDRESS", NULL},
+    {"WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}, /* torchrun */
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", NULL, NULL},
+    {"PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", NULL, NULL},
+    {"SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", NULL, NULL},
+    {"LWS_GROUP_SIZE", "LWS_WORKER_INDEX", NULL, "LWS_LEADER_ADDRESS", NULL},
 };
 #define PORT_DEFAULT 2333
 
@@ -83,9 +83,11 @@ static um_status check_place(const um_place *p, const um_config *c, um_err *err)
 um_status um_config_place(um_place *out, const um_config *c, um_err *err) {
     const launcher *l = find_launcher();
     um_status s = UM_OK;
-    *out = (um_place){.rank = UM_MAX(c->rank, 0), .n = UM_MAX(c->nnodes, 1)};
+    *out = (um_place){.rank = UM_MAX(c->rank, 0), .n = UM_MAX(c->nnodes, 1), .local = -1};
     if (c->nnodes == 0 && l) s = read_number(l->n, "nnodes", 1, UM_RANKS_MAX, &out->n, err);
     if (!s && c->rank < 0 && out->n > 1 && l) s = read_number(l->rank, "rank", 0, UM_RANKS_MAX - 1, &out->rank, err);
+    if (!s && out->n > 1 && l && variable(l->local))
+        s = read_number(l->local, "device", 0, UM_DEVICES_MAX - 1, &out->local, err);
     if (!s && out->n > 1) s = read_address(out, c, err);
     return s ? s : check_place(out, c, err);
 }
@@ -148,7 +150,7 @@ static char *write_facts(const um_model *m, const um_store *s) {
 um_status um_model_launch(um_model *m, const um_config *c, const um_store *s, um_err *err) {
     um_status st = um_config_place(&m->place, c, err);
     if (st || m->place.n == 1) return st;
-    if (!m->backend->ops)
+    if (!m->backend->ops && !m->devices.backend->unite)
         return um_fail_param(err, UM_EUNSUPPORTED, "nnodes",
                              "the ranks of device %s are in one process; --nnodes needs device cpu or ref",
                              m->backend->name);

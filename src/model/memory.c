@@ -27,8 +27,8 @@ const char *um_model_type_name(const um_model *m) {
 }
 
 void um_model_device_name(const um_model *m, char out[UM_DEVICE_NAME_MAX]) {
-    um_device_list list = {.backend = m->backend, .n = 1, .n_ranks = UM_MAX(m->n_ranks, 1), .number = {m->number}};
-    for (int32_t r = 0; r < list.n_ranks && m->rank_number; r++) list.number[r] = m->rank_number[r];
+    um_device_list list = {.backend = m->backend, .n = 1, .n_own = UM_MAX(m->devices.n_own, 1), .number = {m->number}};
+    for (int32_t r = 0; r < list.n_own && m->rank_number; r++) list.number[r] = m->rank_number[r];
     um_device_name(&list, 0, out);
 }
 
@@ -90,7 +90,8 @@ static size_t workspace(const um_model *m, const um_config *c) {
 
 static um_status check_device(const um_model *m, const um_config *c, const um_device_info *d, um_err *err) {
     char name[UM_DEVICE_NAME_MAX], text[6][UM_BYTES_TEXT];
-    const double share = (double)c->gpu_memory_utilization, weights = (double)um_model_weight_bytes(m),
+    const double share = (double)c->gpu_memory_utilization,
+                 weights = (double)um_model_weight_bytes(m) / UM_MAX(m->place.n, 1),
                  activations = (double)workspace(m, c), most = UM_MIN(share * (double)d->memory, (double)d->there);
     if (weights + activations <= most) return UM_OK;
     um_model_device_name(m, name);

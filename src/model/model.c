@@ -63,13 +63,14 @@ static um_status open_device(um_model *m, const um_config *c, um_err *err) {
     config.max_tokens = config.max_rows = m->max_tokens;
     config.max_in = UM_MAX(config.max_in, m->rank_max);
     um_status s = m->backend->open(&m->device, m->backend, &config, err);
-    return s && !m->backend->ops ? um_fail_in(err, "device \"%s\" can't be used (--device cpu works)", c->device) : s;
+    if (!s || m->backend->ops || m->place.n > 1) return s; /* another rank may be the reason */
+    return um_fail_in(err, "device \"%s\" can't be used (--device cpu works)", c->device);
 }
 
 /* Returns an earlier engine with the same device, or -1. */
 static int32_t same_device(const um_device_list *list, int32_t engine) {
     for (int32_t i = 0; i < engine; i++)
-        if (list->number[i * list->n_ranks] == list->number[engine * list->n_ranks]) return i;
+        if (list->number[i * list->n_own] == list->number[engine * list->n_own]) return i;
     return -1;
 }
 
@@ -111,8 +112,8 @@ static um_status choose_devices(um_model *m, const um_config *c, um_err *err) {
             *m->on[i] = *m;
             m->on[i]->n_sharing = 0;
         }
-        m->on[i]->number = m->devices.number[i * list.n_ranks];
-        m->on[i]->rank_number = &m->devices.number[i * list.n_ranks];
+        m->on[i]->number = m->devices.number[i * list.n_own];
+        m->on[i]->rank_number = &m->devices.number[i * list.n_own];
         m->on[i]->n_sharing++;
     }
     return UM_OK;

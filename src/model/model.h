@@ -29,14 +29,16 @@ extern "C" {
 /* The place of this process among those that compute a model (launch.c). */
 typedef struct um_place {
     int32_t rank, n; /* n 1: this process computes all of it */
+    int32_t local;   /* number of this process among those of its host, as the launcher says; -1: unknown */
     char addr[256];  /* where rank 0 listens */
     int32_t port;
 } um_place;
 
-/* The devices of the engines 0..n-1. Engine i has n_ranks of them, from number[i * n_ranks] on. */
+/* The devices of the engines 0..n-1. Engine i has n_own of them in this process, from number[i * n_own] on. */
 typedef struct um_device_list {
     const um_backend *backend;
-    int32_t n, n_ranks, number[UM_DEVICES_MAX * UM_RANKS_MAX];
+    int32_t n, n_own, number[UM_DEVICES_MAX * UM_RANKS_MAX];
+    int32_t n_ranks; /* devices that compute an engine's passes together, in all processes */
 } um_device_list;
 
 typedef struct um_family um_family;
@@ -289,7 +291,7 @@ struct um_model {
     int32_t number;             /* of the device among those of its backend */
     int32_t n_ranks;            /* devices that compute together as a group; 1: no group */
     um_backend *group;          /* the backend of these groups; NULL without */
-    const int32_t *rank_number; /* [n_ranks] numbers of the devices of the group */
+    const int32_t *rank_number; /* [devices.n_own] numbers of the devices of the group in this process */
     int32_t n_sharing;          /* engines that use this device */
     um_place place;             /* of this process among those that compute the model */
     um_launch launch;           /* of such a group of processes; facts NULL: this process computes all */

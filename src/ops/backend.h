@@ -27,6 +27,12 @@ typedef struct um_device_info {
     size_t memory, there; /* bytes of the device's own memory, and those that are free; 0: it uses the host's */
 } um_device_info;
 
+/* What a rank tells the ranks in other processes of its device. */
+typedef struct um_device_card {
+    char name[64]; /* different for all devices of all hosts */
+    char key[128]; /* of rank 0: the others find its device by it */
+} um_device_card;
+
 /* The largest sizes of a pass, and the layout of the KV cache. */
 typedef struct um_forward_config {
     int32_t max_tokens, max_rows, max_spans, n_saved, page_size, n_pages, n_scratch_pages;
@@ -99,6 +105,15 @@ struct um_backend {
     /* Lets the kernels of a device read and write the memory of another one, for groups of ranks. *can is false when
      * there is no way between the two. NULL: there is no need. Errors: UM_EDEVICE. */
     um_status (*reach)(um_device *d, const um_device *other, bool *can, um_err *err);
+    /* For groups whose ranks are in several processes. The devices then exchange results by themselves; NULL: results
+     * go through the link of the group. `introduce` stores the card of the device, with a key when it `leads`. Errors:
+     * UM_EUNSUPPORTED, a library is missing; UM_EDEVICE. `unite` joins the devices of all n ranks; `leader` is the card
+     * of rank 0. All ranks call it, and each waits for the others without a limit. Any thread. Errors: UM_EDEVICE. */
+    um_status (*introduce)(um_device *d, bool leads, um_device_card *out, um_err *err);
+    um_status (*unite)(um_device *d, const um_device_card *leader, int32_t rank, int32_t n, um_err *err);
+    /* Ends exchanges with ranks in other processes, so that a pass that waits for them ends with an error. Any thread;
+     * does not wait. NULL: there is no need. */
+    void (*give_up)(um_forward *f);
     /* For groups of ranks (ranks.h); NULL: the device has whole matrices. The same as weight and vector, but each rank
      * takes its part of the matrix or vector. */
     um_status (*weight_cut)(um_device *d, um_weight **out, const um_tensor *part, int n_parts, um_dtype type,

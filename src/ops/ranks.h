@@ -99,6 +99,9 @@ void *um_ranks_shared(const um_rank *r, int slot, int32_t rank);
 bool um_ranks_meet(const um_rank *r);
 /* Ends the pass of all ranks, because this one failed with this message. Only the first message is kept. */
 void um_ranks_break(const um_rank *r, const char *message);
+/* Looks whether a rank in another process has failed, or the results of a pass that began at `since` (um_now) are late:
+ * then the pass must end like after um_ranks_break. For groups whose devices exchange results by themselves. */
+void um_ranks_watch(um_ranks *g, double since);
 /* Returns whether a rank has failed. If so, the words of the first one are stored in out. */
 bool um_ranks_is_broken(um_ranks *g, um_err *err);
 /* How long the passes of a rank took, and the exchange of results in them, which includes waiting for other ranks. */

@@ -6,6 +6,9 @@
  *   FAKE_GPU_WORKSPACE  memory of the activations of an engine. Default 1e7
  *   FAKE_GPU_ODD        number of a device of another kind. Default: there is none
  *   FAKE_GPU_APART      number of a device whose memory the others can't read. Default: there is none
+ *   FAKE_GPU_HOST       name of the host, for ranks in several processes. Default "host"
+ *   FAKE_GPU_ALONE      the library by which ranks in several processes exchange results is missing, or with "late" a
+ *                       device waits for the others without end. Default: neither
  *   FAKE_GPU_LOG        file that gets a line for each opened device, and one with the numbers of requests for which
  *                       graphs are recorded at the start
  *   FAKE_GPU_LOSS       file; the first pass that finds it removes it and fails
@@ -89,6 +92,23 @@ static um_status fake_reach(um_device *device, const um_device *other, bool *can
     (void)device, (void)err;
     *can = ((const fake_device *)other)->number != (int32_t)setting("FAKE_GPU_APART", -1);
     return UM_OK;
+}
+
+static um_status fake_introduce(um_device *device, bool leads, um_device_card *out, um_err *err) {
+    const char *host = getenv("FAKE_GPU_HOST"), *alone = getenv("FAKE_GPU_ALONE");
+    *out = (um_device_card){0};
+    if (alone && strcmp(alone, "late")) return um_fail(err, UM_EUNSUPPORTED, "libfake.so is missing");
+    snprintf(out->name, sizeof out->name, "%.40s/%d", host ? host : "host", ((fake_device *)device)->number);
+    if (leads) snprintf(out->key, sizeof out->key, "key");
+    return UM_OK;
+}
+
+/* The devices are of the host, so that results go through the link all the same. */
+static um_status fake_unite(um_device *device, const um_device_card *leader, int32_t rank, int32_t n, um_err *err) {
+    const char *alone = getenv("FAKE_GPU_ALONE");
+    (void)device;
+    while (alone && !strcmp(alone, "late")) pause();
+    return strcmp(leader->key, "key") ? um_fail(err, UM_EDEVICE, "rank %d of %d has no key", rank, n) : UM_OK;
 }
 
 /* Makes loading slow for as long as a test wants. */
@@ -206,6 +226,8 @@ static const um_backend backend = {
     .vector = fake_vector,
     .vector_free = fake_vector_free,
     .reach = fake_reach,
+    .introduce = fake_introduce,
+    .unite = fake_unite,
     .workspace = fake_workspace,
     .forward_new = fake_forward_new,
     .forward_free = fake_forward_free,

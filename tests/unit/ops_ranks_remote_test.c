@@ -53,7 +53,8 @@ static const um_batch batch = {.n_tokens = TOKENS,
                                .save = saves};
 
 static void the_other_ranks_find_the_batch_again(void **state) {
-    um_remote *sender = um_remote_new(NULL, &net, &config), *receiver = um_remote_new(NULL, &net, &config);
+    um_remote *sender = um_remote_new(NULL, &net, &config, true, false),
+              *receiver = um_remote_new(NULL, &net, &config, false, false);
     const um_batch *b;
     um_str message;
     um_err err = {0};
@@ -100,6 +101,98 @@ static void the_other_ranks_find_the_batch_again(void **state) {
     assert_int_equal(b->row[1].blend, 5);
     assert_int_equal(b->n_saves, 1);
     assert_memory_equal(b->save, saves, sizeof saves);
+    um_remote_free(sender);
+    um_remote_free(receiver);
+}
+
+/* GPUs reduce the logits of their own ids, so they need all that a row asks for. */
+static void rows_arrive_as_they_are_where_ranks_reduce_them(void **state) {
+    static const um_edit own[] = {{9, -1, 2, false}, {3, 0, 0, true}};
+    static const uint32_t bits[4] = {0x12345678u, 1, 2, 3};
+    const um_row all[] = {{.src = {1},
+                           .w = {1},
+                           .edit = edits,
+                           .n_edit = 1,
+                           .own = own,
+                           .n_own = 2,
+                           .allow = bits,
+                           .how = {.temperature = 0.5f, .top_p = 0.9f, .top_k = 4, .filters_first = true, .key = 77},
+                           .want = UM_WANT_BEST | UM_WANT_PROB_OF,
+                           .id = 42,
+                           .n_top = 3},
+                          {.src = {2}, .w = {1}, .edit = edits, .n_edit = 1, .allow = bits, .how = {.top_p = 1}},
+                          {.src = {0}, .w = {1}, .how = {.temperature = 1, .top_p = 1, .min_p = 0.25f}, .blend = 1}};
+    um_remote *sender = um_remote_new(NULL, &net, &config, true, true),
+              *receiver = um_remote_new(NULL, &net, &config, false, true);
+    um_batch b = batch;
+    const um_batch *got;
+    um_str message;
+    um_err err = {0};
+    (void)state;
+    b.row = all;
+    b.n_rows = UM_LEN(all);
+    assert_int_equal(um_remote_pack(sender, &b, &message, &err), UM_OK);
+    if (um_remote_batch(receiver, message, &got, &err)) fail_msg("%s", err.msg);
+    assert_int_equal(got->n_rows, UM_LEN(all));
+    for (size_t i = 0; i < UM_LEN(all); i++) {
+        const um_row *r = &got->row[i], *want = &all[i];
+        assert_int_equal(r->n_edit, want->n_edit);
+        assert_int_equal(r->n_own, want->n_own);
+        if (want->n_edit) assert_memory_equal(r->edit, edits, sizeof edits);
+        if (want->n_own) assert_memory_equal(r->own, own, sizeof own);
+        if (want->allow) assert_memory_equal(r->allow, bits, sizeof bits);
+        else assert_null(r->allow);
+        assert_memory_equal(&r->how, &want->how, sizeof r->how);
+        assert_int_equal(r->want, want->want);
+        assert_int_equal(r->id, want->id);
+        assert_int_equal(r->n_top, want->n_top);
+        assert_int_equal(r->blend, want->blend);
+    }
+    assert_ptr_equal(got->row[0].allow, got->row[1].allow); /* sent once */
+    assert_ptr_equal(got->row[0].edit, got->row[1].edit);
+    um_remote_free(sender);
+    um_remote_free(receiver);
+}
+
+/* A bitmap is sent once. A later one takes the place that was used least recently. */
+static void bitmaps_are_kept(void **state) {
+    enum { BITMAPS = 40 }; /* there are 8 places */
+    static uint32_t bits[BITMAPS][4];
+    uint64_t number[BITMAPS] = {0};
+    um_remote *sender = um_remote_new(NULL, &net, &config, true, true),
+              *receiver = um_remote_new(NULL, &net, &config, false, true);
+    um_row two[2] = {{.src = {1}, .w = {1}, .how = {.top_p = 1}}, {.src = {2}, .w = {1}, .how = {.top_p = 1}}};
+    um_batch b = batch;
+    size_t longest = 0, shortest = SIZE_MAX;
+    (void)state;
+    b.row = two;
+    for (int i = 0; i < BITMAPS; i++) bits[i][0] = 1u + (uint32_t)i;
+    for (uint64_t pass = 0; pass < 400; pass++) {
+        const um_batch *got;
+        um_str message;
+        um_err err = {0};
+        for (uint64_t k = 0; k < 2; k++) { /* mostly one of three */
+            const uint64_t any = um_rng_u64(21, 2 * pass + k), n = any % 4 ? any % 3 : any / 4 % BITMAPS;
+            two[k].allow = bits[n];
+            two[k].allow_id = pass % 7 == 6 ? 0 : 100 + n; /* sometimes it has no number */
+        }
+        assert_int_equal(um_remote_pack(sender, &b, &message, &err), UM_OK);
+        if (um_remote_batch(receiver, message, &got, &err)) fail_msg("pass %d: %s", (int)pass, err.msg);
+        longest = UM_MAX(longest, message.n);
+        shortest = UM_MIN(shortest, message.n);
+        for (int k = 0; k < 2; k++) {
+            const um_row *r = &got->row[k];
+            assert_memory_equal(r->allow, two[k].allow, sizeof bits[0]);
+            assert_int_equal(r->allow_id == 0, two[k].allow_id == 0);
+            if (r->allow_id == 0) continue;
+            for (int i = 0; i < BITMAPS; i++) /* a number has the same bits for ever */
+                if (number[i] == r->allow_id) assert_memory_equal(bits[i], r->allow, sizeof bits[0]);
+            number[two[k].allow_id - 100] = r->allow_id;
+        }
+        if (two[0].allow_id && two[0].allow_id == two[1].allow_id)
+            assert_int_equal(got->row[0].allow_id, got->row[1].allow_id);
+    }
+    assert_true(longest - shortest == 2 * sizeof bits[0]); /* messages with two bitmaps and with none */
     um_remote_free(sender);
     um_remote_free(receiver);
 }
@@ -154,6 +247,7 @@ static void a_kept_batch_is_a_copy_with_answers_of_its_own(void **state) {
 
 /* Checks that a batch stays within the sizes of passes. */
 static void check_batch(const um_batch *b) {
+    uint64_t sum = 0;
     int32_t n = 0;
     assert_in_range(b->n_tokens, 0, config.max_tokens);
     for (int32_t t = 0; t < b->n_tokens; t++) {
@@ -166,16 +260,24 @@ static void check_batch(const um_batch *b) {
             assert_true(b->span[i].page[p] >= -1 && b->span[i].page[p] < 12);
     }
     assert_int_equal(n, b->n_tokens);
-    for (int32_t i = 0; i < b->n_rows; i++) assert_true(b->row[i].src[0] >= -3 && b->row[i].src[0] < b->n_tokens);
+    for (int32_t i = 0; i < b->n_rows; i++) {
+        const um_row *r = &b->row[i];
+        assert_true(r->src[0] >= -3 && r->src[0] < b->n_tokens);
+        assert_in_range(r->n_top, 0, UM_TOP_MAX);
+        for (int32_t k = 0; k < r->n_edit; k++) assert_in_range(r->edit[k].id, 0, VOCAB - 1);
+        for (int32_t k = 0; k < r->n_own; k++) assert_in_range(r->own[k].id, 0, VOCAB - 1);
+        if (r->allow) sum += r->allow[3];
+    }
+    assert_true(sum < UINT64_MAX); /* all bitmaps can be read */
 }
 
-static void damaged_messages_are_refused_or_harmless(void **state) {
-    um_remote *sender = um_remote_new(NULL, &net, &config), *receiver = um_remote_new(NULL, &net, &config);
+static void check_damaged_messages(bool whole) {
+    um_remote *sender = um_remote_new(NULL, &net, &config, true, whole),
+              *receiver = um_remote_new(NULL, &net, &config, false, whole);
     const um_batch *b;
     um_str message;
     um_err err = {0};
     int n_refused = 0;
-    (void)state;
     assert_int_equal(um_remote_pack(sender, &batch, &message, &err), UM_OK);
     for (size_t n = 0; n < message.n; n += 4) { /* in memory of just this size */
         char *cut = um_alloc(n + 1);
@@ -196,9 +298,17 @@ static void damaged_messages_are_refused_or_harmless(void **state) {
     um_remote_free(receiver);
 }
 
+static void damaged_messages_are_refused_or_harmless(void **state) {
+    (void)state;
+    check_damaged_messages(false);
+    check_damaged_messages(true);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_other_ranks_find_the_batch_again),
+        cmocka_unit_test(rows_arrive_as_they_are_where_ranks_reduce_them),
+        cmocka_unit_test(bitmaps_are_kept),
         cmocka_unit_test(a_kept_batch_is_a_copy_with_answers_of_its_own),
         cmocka_unit_test(damaged_messages_are_refused_or_harmless),
     };

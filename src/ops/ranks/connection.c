@@ -142,6 +142,21 @@ static bool receive_some(um_connection *c, um_failed *why) {
     return true;
 }
 
+bool um_connection_tells_failure(const um_connection *c, um_failed *why) {
+    struct {
+        um_frame head;
+        um_failed failed;
+    } next;
+    const ssize_t n = recv(c->fd, &next, sizeof next, MSG_PEEK | MSG_DONTWAIT);
+    if (n <= 0) return !may_go_on(c, n, why);
+    if (n < (ssize_t)sizeof next || next.head.magic != UM_FRAME_MAGIC || next.head.type != UM_FRAME_FAILED ||
+        next.head.bytes != sizeof next.failed)
+        return false;
+    *why = next.failed;
+    why->message[sizeof why->message - 1] = '\0';
+    return true;
+}
+
 /* ---- All connections --------------------------------------------------------------------------------------------- */
 
 static bool is_busy(const um_connection *c) { return c->receives || c->out_at < c->out_all; }

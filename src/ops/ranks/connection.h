@@ -49,6 +49,9 @@ void um_connection_receive(um_connection *c, um_frame_type wanted, void *to, siz
 /* Finishes all frames of the connections c [n]. seconds < 0: without a limit. Returns false when a connection is lost,
  * the time is over, or a frame UM_FRAME_FAILED has arrived: *why then has the rank to blame and the words. */
 bool um_transfer(um_connection *c, int32_t n, double seconds, um_failed *why);
+/* Returns whether the other end is gone, or the next frame says that a rank has failed; *why then has the rank to blame
+ * and the words. Takes nothing from the connection. */
+bool um_connection_tells_failure(const um_connection *c, um_failed *why);
 /* Makes a socket fit for frames: no delay, no blocking, probes while it is idle. */
 um_status um_connection_init(um_connection *c, int fd, int32_t rank, um_err *err);
 void um_connection_close(um_connection *c);

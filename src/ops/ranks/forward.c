@@ -1,4 +1,5 @@
 /* The passes of a group of ranks. Every rank has a thread, which runs the same pass as the threads of the others. */
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -29,6 +30,8 @@ struct um_forward {
     const um_batch *batch;    /* of JOB_PASS: that of the engine, or a copy of it */
     const um_batch *given;    /* that of the engine */
     um_kept_batch *kept;      /* NULL: GPUs have copied the batch when their passes have begun */
+    double submitted;         /* um_now() when it was submitted */
+    bool owes;                /* the other ranks have not told their times of the pass before */
     const um_pass_size *size; /* [n_sizes] of JOB_WARM */
     int32_t n_sizes;
 };
@@ -85,22 +88,38 @@ static void start_job(um_forward *f, job_kind job) {
     pthread_mutex_unlock(&f->lock);
 }
 
-static const double UNTIL_STUCK = 10;
+static const double UNTIL_STUCK = 10, UNTIL_GIVEN_UP = 2;
 
-/* Waits for all ranks. After a failure it waits for at most UNTIL_STUCK seconds more: the thread of a rank that
- * hangs is left alone, and what it uses is not freed (um_backend.is_stuck). */
-static um_status wait_for_ranks(um_forward *f, um_err *err) {
+/* Waits until something has changed, or for a moment. The caller holds the lock. Where devices exchange results with
+ * those of other processes, it then looks after the other processes; `begin` is the time from which these may be late.
+ */
+static void wait_a_moment(um_forward *f, double begin) {
+    static const long LOOK_NS = 20000000, SECOND_NS = 1000000000;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_nsec += f->d->unites ? LOOK_NS : SECOND_NS;
+    t.tv_sec += t.tv_nsec / SECOND_NS;
+    t.tv_nsec %= SECOND_NS;
+    pthread_cond_timedwait(&f->changed, &f->lock, &t);
+    if (!f->d->unites) return;
+    pthread_mutex_unlock(&f->lock);
+    um_ranks_watch(f->shared, begin);
+    pthread_mutex_lock(&f->lock);
+}
+
+/* Waits for all ranks of this process. After a failure it waits for at most UNTIL_STUCK seconds more: the thread of a
+ * rank that hangs is left alone, and what it uses is not freed (um_backend.is_stuck). */
+static um_status wait_for_ranks(um_forward *f, double begin, um_err *err) {
     double since = 0;
     const double until = um_now() + SPIN_FOR_RESULT;
     while (f->spins && atomic_load(&f->n_busy) && um_now() < until) continue;
     pthread_mutex_lock(&f->lock);
     while (atomic_load(&f->n_busy)) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        t.tv_sec += 1;
-        pthread_cond_timedwait(&f->changed, &f->lock, &t);
+        wait_a_moment(f, begin);
         if (!um_ranks_is_broken(f->shared, err)) continue;
         if (since == 0) since = um_now();
+        if (f->d->inner->give_up && f->d->unites && um_now() - since > UNTIL_GIVEN_UP)
+            f->d->inner->give_up(f->member[0].forward); /* its thread is blocked, and can't do this */
         if (um_now() - since > UM_MIN(um_ranks_timeout(f->shared), UNTIL_STUCK)) break;
     }
     pthread_mutex_unlock(&f->lock);
@@ -137,6 +156,14 @@ static um_status fail_link(um_forward *f, um_err *err) {
     return um_fail(err, UM_EDEVICE, "%s", why.msg);
 }
 
+/* Where devices exchange results by themselves, nothing goes through the link during a pass. When a rank has finished
+ * it, it sends its times. Rank 0 receives them before it sends the next command. */
+static um_status settle(um_forward *f, um_err *err) {
+    const bool owes = f->owes;
+    f->owes = false;
+    return owes && um_link_gather(f->d->link, 0, NULL, 0, false, err) ? fail_link(f, err) : UM_OK;
+}
+
 um_status um_group_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
                                um_err *err) {
     *out = NULL;
@@ -148,7 +175,7 @@ um_status um_group_forward_new(um_forward **out, um_device *d, const um_network 
     f->shared = um_ranks_new(d->all, d->timeout);
     um_ranks_set_link(f->shared, d->link);
     f->spins = !d->shares && um_cpu_count() > 2 * d->n;
-    if (leads(d)) f->remote = um_remote_new(d->link, n, c);
+    if (leads(d)) f->remote = um_remote_new(d->link, n, c, true, d->unites);
     if (d->shares) f->kept = um_kept_batch_new(n, c);
     um_group_networks_make(&f->networks, n, d, f->shared);
     init_locks(f);
@@ -187,7 +214,8 @@ void um_group_forward_free(um_forward *f) {
         return;
     }
     for (int32_t r = f->d->n; r-- > 0;) f->d->inner->forward_free(f->member[r].forward);
-    if (f->remote && !um_ranks_is_broken(f->shared, NULL)) (void)um_link_tell(f->d->link, UM_FRAME_FREE, NULL, 0, NULL);
+    if (f->remote && !um_ranks_is_broken(f->shared, NULL) && !settle(f, NULL))
+        (void)um_link_tell(f->d->link, UM_FRAME_FREE, NULL, 0, NULL);
     um_remote_free(f->remote);
     um_kept_batch_free(f->kept);
     um_group_networks_free(&f->networks);
@@ -200,32 +228,40 @@ void um_group_forward_free(um_forward *f) {
 /* ---- Passes ------------------------------------------------------------------------------------------------------ */
 
 um_status um_group_submit(um_forward *f, const um_batch *b, um_err *err) {
-    if (um_ranks_is_broken(f->shared, err)) return UM_EDEVICE;
+    if (um_ranks_is_broken(f->shared, err) || settle(f, err)) return UM_EDEVICE;
     if (f->remote && um_remote_pass(f->remote, b, err)) return fail_link(f, err);
     um_group_networks_refresh(&f->networks);
     f->given = b;
     f->batch = f->kept ? um_kept_batch_take(f->kept, b) : b;
+    f->submitted = um_now();
     start_job(f, JOB_PASS);
     return UM_OK;
 }
 
 um_status um_group_wait(um_forward *f, um_err *err) {
-    um_status s = wait_for_ranks(f, err);
+    um_status s = wait_for_ranks(f, f->submitted, err);
     if (!s && f->kept) um_kept_batch_answer(f->kept, f->given);
-    return s;
+    f->owes = !s && f->d->unites;
+    return f->owes && !leads(f->d) ? settle(f, err) : s;
 }
 
 um_status um_group_warm(um_forward *f, const um_pass_size *size, int32_t n, um_err *err) {
+    um_link *l = f->d->link;
+    if (um_ranks_is_broken(f->shared, err) || settle(f, err)) return UM_EDEVICE;
+    if (leads(f->d) && um_link_tell(l, UM_FRAME_WARM, size, (size_t)n * sizeof *size, err)) return fail_link(f, err);
     f->size = size;
     f->n_sizes = n;
     start_job(f, JOB_WARM);
-    return wait_for_ranks(f, err);
+    um_status s = wait_for_ranks(f, INFINITY, err); /* it may take longer than a pass */
+    if (s || !l) return s;
+    s = leads(f->d) ? um_link_collect(l, UM_FRAME_READY, err) : um_link_answer(l, UM_FRAME_READY, NULL, 0, err);
+    return s ? fail_link(f, err) : UM_OK;
 }
 
 void um_group_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n) {
     const int32_t copy[3] = {from, to, n};
     um_err err;
-    if (f->remote && !um_ranks_is_broken(f->shared, NULL) &&
+    if (f->remote && !um_ranks_is_broken(f->shared, NULL) && !settle(f, &err) &&
         um_link_tell(f->d->link, UM_FRAME_COPY, copy, sizeof copy, &err))
         (void)fail_link(f, &err); /* the next pass reports it */
     for (int32_t r = 0; r < f->d->n; r++) f->d->inner->copy_page(f->member[r].forward, from, to, n);

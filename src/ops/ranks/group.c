@@ -30,7 +30,8 @@ static um_status join_others(um_device *d, const um_group_backend *b, um_err *er
     um_buf_printf(&facts, "%sdevice: %s (%s)\n", b->launch->facts, d->inner->name, info.name);
     um_status s = um_link_open(&d->link, b->launch, b->n, facts.data, b->timeout, err);
     um_buf_free(&facts);
-    return s;
+    d->unites = d->inner->unite != NULL;
+    return s || !d->unites ? s : um_group_unite(d, err);
 }
 
 /* Returns the number of the device of member r. */
@@ -117,6 +118,8 @@ static um_status group_limits(um_device *d, um_device_limits *out, um_err *err) 
         out->read_bytes += one.read_bytes;
         out->operations += one.operations;
     }
+    out->read_bytes *= d->all / d->n; /* devices of other processes are of the same kind */
+    out->operations *= d->all / d->n;
     return s;
 }
 

@@ -22,6 +22,7 @@ struct um_device {
     int32_t n;            /* members */
     int32_t first, all;   /* ranks of the group: that of member 0, and their number */
     struct um_link *link; /* to the ranks in other processes; NULL: all are members */
+    bool unites;          /* the devices exchange results with those in other processes by themselves */
     double timeout;
     int32_t max_tokens; /* largest passes of the members */
     bool is_stuck;      /* the thread of a rank hangs, and still uses the members and their weights */
@@ -75,9 +76,14 @@ const um_batch *um_kept_batch_take(um_kept_batch *k, const um_batch *b);
 /* Copies the answers of a finished pass to the batch that was taken last. */
 void um_kept_batch_answer(const um_kept_batch *k, const um_batch *b);
 
-/* What rank 0 sends to the ranks in other processes (remote.c). Errors are those of um_link_tell. */
+/* Joins the device of this process with those of the other processes (unite.c). A device whose thread hangs afterwards
+ * is stuck. Errors: UM_EUNSUPPORTED, UM_EDEVICE; UM_EINVAL, two ranks have the same device. */
+um_status um_group_unite(um_device *d, um_err *err);
+
+/* What rank 0 sends to the ranks in other processes (remote.c). Errors are those of um_link_tell. `leads`: this is rank
+ * 0. `whole`: the other ranks get everything that a row asks for. */
 typedef struct um_remote um_remote;
-um_remote *um_remote_new(struct um_link *link, const um_network *n, const um_forward_config *c);
+um_remote *um_remote_new(struct um_link *link, const um_network *n, const um_forward_config *c, bool leads, bool whole);
 void um_remote_free(um_remote *m); /* m may be NULL */
 um_status um_remote_pass(um_remote *m, const um_batch *b, um_err *err);
 /* Makes the message of um_remote_pass. *out is valid until the next call. Errors: UM_ENOMEM. */

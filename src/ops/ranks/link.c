@@ -21,6 +21,8 @@ int32_t um_link_failed_rank(const um_link *l) { return l->failed_rank; }
 
 static double patience(const um_link *l) { return l->rank ? l->timeout * LONGER + LONGER_SECONDS : l->timeout; }
 
+double um_link_patience(const um_link *l) { return patience(l); }
+
 /* Finishes the frames of all connections. */
 static um_status transfer(um_link *l, double seconds, um_err *err) {
     um_failed why = {.rank = l->failed_rank};
@@ -83,6 +85,39 @@ um_status um_link_answer(um_link *l, um_frame_type type, const void *data, size_
     if (l->has_failed) return transfer(l, 0, err);
     um_connection_send(&l->c[0], type, data, n);
     return transfer(l, patience(l), err);
+}
+
+um_status um_link_assemble(um_link *l, um_frame_type type, const void *own, size_t n, void *all, um_err *err) {
+    if (l->rank) return um_link_answer(l, type, own, n, err);
+    um_status s = um_link_collect(l, type, err);
+    memcpy(all, own, n);
+    for (int32_t i = 0; i < l->n_connections && !s; i++) {
+        const um_connection *c = &l->c[i];
+        if (c->body.len == n) memcpy((char *)all + (size_t)c->rank * n, c->body.data, n);
+        else {
+            l->failed_rank = c->rank;
+            s = um_fail(err, UM_EDEVICE, "it sent a frame of %zu bytes, expected %zu", c->body.len, n);
+        }
+    }
+    return s;
+}
+
+um_status um_link_look(const um_link *l, int32_t *rank, um_err *err) {
+    um_failed why;
+    for (int32_t i = 0; i < l->n_connections; i++) {
+        if (!um_connection_tells_failure(&l->c[i], &why)) continue;
+        *rank = why.rank;
+        return um_fail(err, UM_EDEVICE, "%s", why.message);
+    }
+    return UM_OK;
+}
+
+int32_t um_link_late_rank(const um_link *l) {
+    for (int32_t i = 0; i < l->n_connections; i++) {
+        struct pollfd p = {.fd = l->c[i].fd, .events = POLLIN};
+        if (poll(&p, 1, 0) <= 0) return l->c[i].rank;
+    }
+    return l->rank;
 }
 
 um_status um_link_receive(um_link *l, um_frame_type *type, um_str *body, um_err *err) {

@@ -21,8 +21,10 @@ typedef enum {
     UM_FRAME_BOARD,     /* a byte: rank 1.. has opened the board; rank 0: all have, and use it */
     UM_FRAME_REFUSED,   /* rank 0: why the other one can't join */
     UM_FRAME_FORWARD,   /* rank 0: um_forward_config of the following passes */
-    UM_FRAME_READY,     /* rank 1..: passes can begin */
+    UM_FRAME_CARD,      /* um_device_card: rank 1.. has one, rank 0: its own; all devices unite now */
+    UM_FRAME_READY,     /* rank 1..: it has done what rank 0 wants */
     UM_FRAME_PASS,      /* rank 0: a message (message.h) */
+    UM_FRAME_WARM,      /* rank 0: um_pass_size [n], see um_backend.warm */
     UM_FRAME_COPY,      /* rank 0: int32_t [3], see um_backend.copy_page */
     UM_FRAME_FREE,      /* rank 0: ends the um_forward */
     UM_FRAME_DATA,      /* floats */
@@ -56,6 +58,15 @@ um_status um_link_tell(um_link *l, um_frame_type type, const void *data, size_t 
 um_status um_link_collect(um_link *l, um_frame_type type, um_err *err);
 /* Sends a frame to rank 0. */
 um_status um_link_answer(um_link *l, um_frame_type type, const void *data, size_t n, um_err *err);
+/* Brings n bytes of every rank to rank 0, in a frame of this type: all [ranks][n], which the other ranks don't need. */
+um_status um_link_assemble(um_link *l, um_frame_type type, const void *own, size_t n, void *all, um_err *err);
+/* Looks whether a rank has failed, while devices compute. Takes nothing from a connection, does not wait, and may be
+ * called while another thread uses the link. Errors: UM_EDEVICE; *rank is the rank to blame. */
+um_status um_link_look(const um_link *l, int32_t *rank, um_err *err);
+/* Returns the rank to blame when results did not come in time: the first one from which nothing has arrived. */
+int32_t um_link_late_rank(const um_link *l);
+/* Returns how long this rank waits for others. */
+double um_link_patience(const um_link *l);
 /* Receives a frame from rank 0 without a limit of time. *body is valid until the next call. */
 um_status um_link_receive(um_link *l, um_frame_type *type, um_str *body, um_err *err);
 /* See um_ranks_gather and um_ranks_gathered. own [n] floats. */

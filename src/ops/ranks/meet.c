@@ -70,7 +70,7 @@ void *um_ranks_shared(const um_rank *r, int slot, int32_t rank) { return r->grou
 /* Keeps the first message. The caller holds the lock. */
 static void break_locked(um_ranks *g, int32_t rank, const char *message) {
     if (atomic_load(&g->is_broken)) return;
-    snprintf(g->message, sizeof g->message, "rank %d: %s", rank, message);
+    snprintf(g->message, sizeof g->message, "rank %d: %.*s", rank, (int)sizeof g->message - 32, message);
     atomic_store(&g->is_broken, true);
     pthread_cond_broadcast(&g->changed);
 }
@@ -78,8 +78,26 @@ static void break_locked(um_ranks *g, int32_t rank, const char *message) {
 void um_ranks_break(const um_rank *r, const char *message) {
     pthread_mutex_lock(&r->group->lock);
     break_locked(r->group, r->index, message);
-    pthread_mutex_unlock(&r->group->lock);
     if (r->group->link) um_link_fail(r->group->link, r->index, message);
+    pthread_mutex_unlock(&r->group->lock);
+}
+
+void um_ranks_watch(um_ranks *g, double since) {
+    int32_t rank = 0;
+    um_err why;
+    pthread_mutex_lock(&g->lock);
+    if (!atomic_load(&g->is_broken)) {
+        um_status s = um_link_look(g->link, &rank, &why);
+        if (!s && um_now() - since > um_link_patience(g->link)) {
+            rank = um_link_late_rank(g->link);
+            s = um_fail(&why, UM_EDEVICE, "no answer for %g s (--distributed-timeout-seconds)", g->timeout);
+        }
+        if (s) {
+            break_locked(g, rank, why.msg);
+            um_link_fail(g->link, rank, why.msg);
+        }
+    }
+    pthread_mutex_unlock(&g->lock);
 }
 
 bool um_ranks_is_broken(um_ranks *g, um_err *err) {

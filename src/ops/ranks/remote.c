@@ -1,5 +1,8 @@
 /* The batches of a group in several processes. Rank 0 packs each batch into a message (message.h), and the other ranks
- * make the batch of it again. They answer no rows, so a message has neither edits nor bitmaps nor filters. */
+ * make the batch of it again. On the host rank 0 answers the rows from the logits of all ranks, so a message has
+ * neither edits nor bitmaps nor filters. GPUs reduce their own logits, so there a message has the rows as they are.
+ * Every rank keeps the bitmaps that were sent last, as devices do (um_kept), because those of constrained answers are
+ * long. */
 #include "ops/message.h"
 #include "ops/ranks/group.h"
 #include "ops/ranks/link.h"
@@ -7,6 +10,7 @@
 struct um_remote {
     um_link *link;
     um_forward_config c;
+    bool whole;                   /* rows are sent as they are */
     um_message_capacity capacity; /* of the next message */
     um_row *row;                  /* [max_rows] */
     um_span *span;                /* [max_spans] */
@@ -14,20 +18,42 @@ struct um_remote {
     um_soft *soft;                /* [max_tokens] */
     um_answer *answer;            /* [max_rows] written by nobody */
     um_batch batch;
-    void *message; /* rank 0: the bytes of the message that is sent, and its size */
+    um_kept kept;      /* places for bitmaps, with whole rows. The words of the first one are behind any message */
+    uint32_t *bitmap;  /* the other ranks: [kept.n][kept.words] */
+    uint64_t *number;  /* [kept.n] numbers of the bitmaps (um_row.allow_id); 0: the place is empty */
+    uint64_t n_stored; /* the last number */
+    void *message;     /* rank 0: the bytes of the message that is sent, and its size */
     size_t size;
 };
 
-um_remote *um_remote_new(um_link *link, const um_network *n, const um_forward_config *c) {
+/* More rows than these share the places. */
+enum { KEPT_MAX = 1024, FIRST_KEPT = 1 << 28 };
+
+static void init_kept(um_remote *m, bool leads) {
+    um_kept *k = &m->kept;
+    *k = (um_kept){.first = FIRST_KEPT,
+                   .words = (int32_t)(um_kept_bytes(m->capacity.vocab) / sizeof(uint32_t)),
+                   .n = UM_CEIL_DIV(UM_MIN(m->c.max_rows, KEPT_MAX), UM_KEPT_WAYS) * UM_KEPT_WAYS};
+    if (leads) {
+        k->place = UM_NEW_ARRAY(um_kept_place, (size_t)k->n);
+        return;
+    }
+    m->number = UM_NEW_ARRAY(uint64_t, (size_t)k->n);
+    m->bitmap = UM_NEW_ARRAY(uint32_t, um_mul((size_t)k->n, (size_t)k->words)); /* untouched pages take no memory */
+}
+
+um_remote *um_remote_new(um_link *link, const um_network *n, const um_forward_config *c, bool leads, bool whole) {
     um_remote *m = UM_NEW(um_remote);
     *m = (um_remote){.link = link,
                      .c = *c,
+                     .whole = whole,
                      .capacity = {.vocab = n->vocab, .page_size = c->page_size, .tile_tokens = INT32_MAX / 2},
                      .row = UM_NEW_ARRAY(um_row, (size_t)c->max_rows),
                      .span = UM_NEW_ARRAY(um_span, (size_t)c->max_spans),
                      .select = UM_NEW_ARRAY(um_kv_select, (size_t)c->max_spans),
                      .soft = UM_NEW_ARRAY(um_soft, (size_t)c->max_tokens),
                      .answer = UM_NEW_ARRAY(um_answer, (size_t)c->max_rows)};
+    if (whole) init_kept(m, leads);
     return m;
 }
 
@@ -38,6 +64,9 @@ void um_remote_free(um_remote *m) {
     um_free(m->select);
     um_free(m->soft);
     um_free(m->answer);
+    um_free(m->kept.place);
+    um_free(m->bitmap);
+    um_free(m->number);
     um_free(m->message);
     um_free(m);
 }
@@ -56,9 +85,11 @@ static void strip_rows(um_remote *m, const um_batch *b) {
 um_status um_remote_pack(um_remote *m, const um_batch *b, um_str *out, um_err *err) {
     um_message_capacity *k = &m->capacity;
     assert(b->n_rows <= m->c.max_rows && b->n_spans <= m->c.max_spans);
-    strip_rows(m, b);
     m->batch = *b;
-    m->batch.row = m->row;
+    if (!m->whole) {
+        strip_rows(m, b);
+        m->batch.row = m->row;
+    }
     k->n_tokens = b->n_tokens;
     k->n_spans = UM_MAX(b->n_spans, b->n_saves);
     k->n_rows = b->n_rows;
@@ -72,7 +103,7 @@ um_status um_remote_pack(um_remote *m, const um_batch *b, um_str *out, um_err *e
         if (s) return s;
         m->size = most + most / 2;
     }
-    const size_t n = um_message_pack(&m->batch, k, NULL, m->message, m->size);
+    const size_t n = um_message_pack(&m->batch, k, m->whole ? &m->kept : NULL, m->message, m->size);
     assert(n);
     *out = (um_str){(const char *)m->message, n};
     return UM_OK;
@@ -91,6 +122,7 @@ typedef struct reader {
     um_str message;
     um_message_header h;
     um_message_layout l;
+    uint64_t first_new; /* the bitmaps of this message have larger numbers */
     bool is_bad;
 } reader;
 
@@ -185,6 +217,56 @@ static void read_softs(reader *r, um_batch *b) {
     }
 }
 
+/* Returns edits whose ids are in the vocabulary. */
+static const um_edit *read_edits(reader *r, int32_t word, int32_t n) {
+    if (n == 0) return NULL;
+    const um_edit *e = (const um_edit *)at_word(r, word, n, sizeof *e);
+    for (int32_t i = 0; e && i < n; i++) r->is_bad |= e[i].id < 0 || e[i].id >= r->m->capacity.vocab;
+    return e;
+}
+
+/* Returns the number of a place for a bitmap; -1, and a bad message, when there is no place at this word. */
+static int32_t place_of(reader *r, int32_t word) {
+    const um_kept *k = &r->m->kept;
+    const int32_t at = word - k->first;
+    if (word >= k->first && at % k->words == 0 && at / k->words < k->n) return at / k->words;
+    r->is_bad = true;
+    return -1;
+}
+
+/* Reads the bitmap of a row, which is in the message or was in one before, and keeps it if rank 0 wants it. */
+static void read_allowed(reader *r, const um_message_row *from, um_row *to) {
+    um_remote *m = r->m;
+    const size_t words = (size_t)UM_CEIL_DIV(m->capacity.vocab, 32);
+    const bool is_kept = from->allow >= m->kept.first;
+    const int32_t place = is_kept ? place_of(r, from->allow) : from->keep >= 0 ? place_of(r, from->keep) : -1;
+    if (!is_kept) to->allow = (const uint32_t *)at_word(r, from->allow, (int64_t)words, sizeof(uint32_t));
+    if (place < 0 || r->is_bad) return;
+    uint32_t *kept = m->bitmap + (size_t)place * (size_t)m->kept.words;
+    const bool is_new = !is_kept && (m->number[place] <= r->first_new || memcmp(kept, to->allow, words * sizeof *kept));
+    if (is_new) {
+        memcpy(kept, to->allow, words * sizeof *kept);
+        m->number[place] = ++m->n_stored;
+    }
+    to->allow = kept;
+    to->allow_id = m->number[place];
+    r->is_bad |= to->allow_id == 0;
+}
+
+/* Reads what a row asks for. Lists of likeliest ids are made by rank 0 alone, but they decide how a row is answered. */
+static void read_wishes(reader *r, const um_message_row *from, um_row *to) {
+    to->edit = read_edits(r, from->edit, from->n_edit);
+    to->n_edit = from->n_edit;
+    to->own = read_edits(r, from->own, from->n_own);
+    to->n_own = from->n_own;
+    if (from->allow >= 0) read_allowed(r, from, to);
+    to->how = from->how;
+    to->want = from->want;
+    to->id = from->id;
+    to->n_top = from->n_top;
+    r->is_bad |= from->n_top < 0 || from->n_top > UM_TOP_MAX;
+}
+
 static void read_rows(reader *r) {
     const um_message_row *row = (const um_message_row *)at_offset(r, r->l.row, r->h.n_rows, sizeof *row);
     for (int32_t i = 0; row && i < r->h.n_rows; i++, row++) {
@@ -193,6 +275,7 @@ static void read_rows(reader *r) {
         r->is_bad |= row->blend < 0 || row->blend > r->m->c.n_blends;
         r->m->row[i] = (um_row){
             .src = {row->src[0], row->src[1]}, .w = {row->w[0], row->w[1]}, .how = {.top_p = 1}, .blend = row->blend};
+        if (r->m->whole) read_wishes(r, row, &r->m->row[i]);
     }
 }
 
@@ -216,7 +299,7 @@ static bool fits(const um_message_header *h, const um_forward_config *c) {
 }
 
 um_status um_remote_batch(um_remote *m, um_str message, const um_batch **out, um_err *err) {
-    reader r = {.m = m, .message = message};
+    reader r = {.m = m, .message = message, .first_new = m->n_stored};
     const int64_t slots = pages_of(m) * m->c.page_size;
     if (message.n >= sizeof r.h) memcpy(&r.h, message.p, sizeof r.h);
     if (message.n < sizeof r.h || r.h.bytes != (int64_t)message.n || !fits(&r.h, &m->c))
@@ -284,7 +367,7 @@ static um_status begin_forward(follower *w, um_str body, um_err *err) {
                        w->d->max_tokens, UM_MAX(c.max_tokens, c.max_rows));
     s = w->b->forward_new(&w->forward, w->d, w->n, &c, err);
     if (s) return s;
-    w->remote = um_remote_new(w->d->link, w->n, &c);
+    w->remote = um_remote_new(w->d->link, w->n, &c, false, w->d->unites);
     return um_link_answer(w->d->link, UM_FRAME_READY, NULL, 0, err);
 }
 
@@ -294,6 +377,20 @@ static um_status run_pass(follower *w, um_str body, um_err *err) {
     um_status s = um_remote_batch(w->remote, body, &batch, err);
     if (!s) s = w->b->submit(w->forward, batch, err);
     return s ? s : w->b->wait(w->forward, err);
+}
+
+static um_status warm(follower *w, um_str body, um_err *err) {
+    const um_pass_size *size = (const um_pass_size *)body.p;
+    const size_t n = body.n / sizeof *size;
+    um_status s = check_length(body, n * sizeof *size, err);
+    if (!s && (!w->forward || !w->b->warm))
+        return um_fail(err, UM_EPARSE, "rank 0 prepares passes, which this rank does not");
+    const um_forward_config *c = w->remote ? &w->remote->c : NULL;
+    for (size_t i = 0; i < n && c; i++)
+        if (size[i].n_tokens < 0 || size[i].n_tokens > c->max_tokens || size[i].n_spans < 0 ||
+            size[i].n_spans > c->max_spans || size[i].n_rows < 0 || size[i].n_rows > c->max_rows || size[i].keys < 0)
+            return um_fail(err, UM_EPARSE, "a command of rank 0 has sizes out of range");
+    return s ? s : w->b->warm(w->forward, size, (int32_t)n, err);
 }
 
 static um_status copy_page(follower *w, um_str body, um_err *err) {
@@ -312,6 +409,7 @@ static um_status copy_page(follower *w, um_str body, um_err *err) {
 static um_status obey(follower *w, um_frame_type type, um_str body, um_err *err) {
     switch (type) {
     case UM_FRAME_FORWARD: return begin_forward(w, body, err);
+    case UM_FRAME_WARM: return warm(w, body, err);
     case UM_FRAME_PASS: return run_pass(w, body, err);
     case UM_FRAME_COPY: return copy_page(w, body, err);
     case UM_FRAME_FREE: end_forward(w); return UM_OK;

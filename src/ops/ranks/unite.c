@@ -1,0 +1,131 @@
+/* How the devices of ranks in several processes find each other, so that they can exchange results without the host.
+ *
+ * Every rank tells rank 0 the name of its device, and rank 0 answers with the key of its own. Then all devices unite.
+ * That may wait for other ranks without a limit, so a thread of its own does it. */
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "ops/ranks/group.h"
+#include "ops/ranks/link.h"
+
+/* How often this rank looks whether another one has failed. */
+enum { LOOK_MS = 20 };
+
+/* A thread that unites the device with the others. If it hangs, it is left alone. */
+typedef struct uniting {
+    um_device *d;
+    um_device_card leader;
+    um_status status;
+    um_err err;
+    atomic_bool is_done;
+} uniting;
+
+/* Ends the group because this rank has failed. */
+static um_status fail_own(const um_device *d, um_status s, const um_err *err) {
+    um_link_fail(d->link, d->first, err->msg);
+    return s;
+}
+
+/* Ends the group because another rank has failed. */
+static um_status fail_other(const um_device *d, int32_t rank, um_err *err) {
+    const um_err why = *err;
+    um_link_fail(d->link, rank, why.msg);
+    return um_fail(err, UM_EDEVICE, "rank %d: %s", rank, why.msg);
+}
+
+/* Finds two ranks with the same device. */
+static um_status check_cards(const um_device *d, const um_device_card *card, um_err *err) {
+    for (int32_t b = 1; b < d->all; b++)
+        for (int32_t a = 0; a < b; a++)
+            if (!strcmp(card[a].name, card[b].name))
+                return um_fail_param(err, UM_EINVAL, "device",
+                                     "ranks %d and %d have the same device, %s %.40s; each rank needs one of its own: "
+                                     "choose it by --device %s:0, %s:1, ...",
+                                     a, b, d->inner->name, card[a].name, d->inner->name, d->inner->name);
+    return UM_OK;
+}
+
+/* Exchanges the cards. *leader receives that of rank 0. */
+static um_status exchange_cards(const um_device *d, um_device_card *leader, um_err *err) {
+    um_device_card own, card[UM_RANKS_MAX];
+    um_link *l = d->link;
+    um_frame_type type;
+    um_str body;
+    um_status s = d->inner->introduce(d->member[0], d->first == 0, &own, err);
+    if (s) return fail_own(d, s, err);
+    if (um_link_assemble(l, UM_FRAME_CARD, &own, sizeof own, card, err))
+        return fail_other(d, um_link_failed_rank(l), err);
+    *leader = own;
+    if (d->first == 0) {
+        s = check_cards(d, card, err);
+        if (s) return fail_own(d, s, err);
+        return um_link_tell(l, UM_FRAME_CARD, &own, sizeof own, err) ? fail_other(d, um_link_failed_rank(l), err)
+                                                                     : UM_OK;
+    }
+    s = um_link_receive(l, &type, &body, err);
+    if (!s && (type != UM_FRAME_CARD || body.n != sizeof *leader)) s = um_fail(err, UM_EDEVICE, "it sent no device");
+    if (s) return fail_other(d, um_link_failed_rank(l), err);
+    memcpy(leader, body.p, sizeof *leader);
+    return UM_OK;
+}
+
+static void *run(void *arg) {
+    uniting *u = (uniting *)arg;
+    um_device *d = u->d;
+    u->status = d->inner->unite(d->member[0], &u->leader, d->first, d->all, &u->err);
+    atomic_store(&u->is_done, true);
+    return NULL;
+}
+
+/* Waits for the thread. On failure *rank is the rank to blame. */
+static um_status watch(const uniting *u, int32_t *rank, um_err *err) {
+    const um_device *d = u->d;
+    const double start = um_now();
+    *rank = d->first;
+    while (!atomic_load(&u->is_done)) {
+        if (um_link_look(d->link, rank, err)) return UM_EDEVICE;
+        if (um_now() - start > um_link_patience(d->link)) {
+            *rank = um_link_late_rank(d->link);
+            return um_fail(err, UM_EDEVICE, "no answer for %g s (--distributed-timeout-seconds)", d->timeout);
+        }
+        (void)poll(NULL, 0, LOOK_MS);
+    }
+    return UM_OK;
+}
+
+/* Waits until all ranks have united. */
+static um_status meet(const um_device *d, um_err *err) {
+    um_link *l = d->link;
+    const um_status s =
+        d->first ? um_link_answer(l, UM_FRAME_READY, NULL, 0, err) : um_link_collect(l, UM_FRAME_READY, err);
+    return s ? fail_other(d, um_link_failed_rank(l), err) : UM_OK;
+}
+
+um_status um_group_unite(um_device *d, um_err *err) {
+    uniting *u = UM_NEW(uniting);
+    pthread_t thread;
+    int32_t rank = d->first;
+    u->d = d;
+    um_status s = exchange_cards(d, &u->leader, err);
+    if (!s && pthread_create(&thread, NULL, run, u))
+        s = fail_own(d, um_fail(err, UM_ELIMIT, "can't start a thread"), err);
+    if (s) {
+        um_free(u);
+        return s;
+    }
+    s = watch(u, &rank, err);
+    if (s) { /* the thread goes on, and uses u and d */
+        pthread_detach(thread);
+        d->is_stuck = true;
+        return fail_other(d, rank, err);
+    }
+    pthread_join(thread, NULL);
+    s = u->status;
+    if (s) {
+        *err = u->err;
+        fail_own(d, s, err);
+    }
+    um_free(u);
+    return s ? s : meet(d, err);
+}
