@@ -331,10 +331,18 @@ void um_cu_blend_total(const um_cu_batch *b, const um_cu_partial *partial, int32
                 total);
 }
 
+size_t um_cu_blend_part_bytes(int32_t n_rows, int32_t H) {
+    const size_t floats = um_mul((size_t)n_rows, (size_t)H + 2);
+    return UM_CEIL_DIV(floats, (size_t)4) * 4 * sizeof(float);
+}
+
 void um_cu_blend_sum(const um_cu_batch *b, const um_cu_head *a, const um_cu_blend_part *part, cudaStream_t s) {
     enum { BLOCKS_MAX = 264 };
     rank_parts p = {a->at, {}};
     memcpy(p.of, part, (size_t)a->at.n * sizeof *part);
+    if (a->at.comm)
+        um_cu_comm_share(a->at.comm, (void *)part[0].blend, um_cu_blend_part_bytes(b->capacity.n_rows, a->embed->in),
+                         s);
     um_cu_start(sum_parts, dim3((unsigned)UM_MIN(b->capacity.n_rows, (int32_t)BLOCKS_MAX)), dim3(THREADS), 0, s, *b, p,
                 a->embed_scale, a->embed->in, a->blend);
 }

@@ -23,7 +23,8 @@ typedef struct um_cu_blend {
 void um_cu_blend_add(const um_cu_batch *b, const um_cu_blend *a, cudaStream_t s);
 /* The part of the blends that a rank computes: sums over its own ids, relative to the largest logit of these. */
 typedef struct um_cu_blend_part {
-    const float *blend, *most, *total; /* [n_rows, H]; [n_rows] the largest logit, the sum of the weights */
+    const float *blend;  /* [n_rows, H] */
+    float *most, *total; /* [n_rows] the largest logit, the sum of the weights */
 } um_cu_blend_part;
 /* Stores the largest logit and the sum of the weights of each row with a blend, from its n partial answers of this
  * rank. partial: the first one of row 0; n_subtiles: those of all ranks. */

@@ -1,5 +1,7 @@
 /* The CUDA backend: devices, weights and vectors, and the table that the program loads. */
 #include "cuda/device.cuh"
+
+#include "cuda/comm.cuh"
 #include "ops/plugin.h"
 
 static const size_t STAGING_BYTES = (size_t)64 << 20;
@@ -47,6 +49,7 @@ static void close_device(um_device *d) {
         if (d->staging[i].host) cudaFreeHost(d->staging[i].host);
         if (d->staging[i].free) cudaEventDestroy(d->staging[i].free);
     }
+    um_cu_comm_free(d->comm);
     if (d->stream) cudaStreamDestroy(d->stream);
     um_pool_free(d->pool);
     um_free(d);
@@ -283,6 +286,9 @@ static const um_backend backend = {
     .vector = vector_new,
     .vector_free = vector_free,
     .reach = um_cu_reach,
+    .introduce = um_cu_introduce,
+    .unite = um_cu_unite,
+    .give_up = um_cu_group_stop,
     .workspace = um_cu_workspace,
     .forward_new = um_cu_forward_new,
     .forward_free = um_cu_forward_free,

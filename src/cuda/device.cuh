@@ -24,6 +24,7 @@ struct um_device {
     um_pool *pool; /* threads that read weights into the staging buffers; NULL until the first weight */
     um_cu_staging staging[UM_CU_STAGINGS];
     int next_staging;
+    struct um_cu_comm *comm; /* to the GPUs of ranks in other processes; NULL: there are none (comm.cuh) */
 };
 
 struct um_weight {
@@ -48,8 +49,10 @@ um_status um_cu_alloc(void **out, size_t bytes, const char *what, um_err *err);
 /* The function of um_backend that measures the device (limits.cu). */
 um_status um_cu_device_limits(um_device *d, um_device_limits *out, um_err *err);
 
-/* The function of um_backend for groups of ranks (group.cu). */
+/* The functions of um_backend for groups of ranks (group.cu). */
 um_status um_cu_reach(um_device *d, const um_device *other, bool *can, um_err *err);
+/* Lets the kernels of all ranks end that wait for others. Does nothing without a group. */
+void um_cu_group_stop(um_forward *f);
 
 /* The functions of um_backend for passes (pass.cu). */
 size_t um_cu_workspace(um_device *d, const um_network *n, const um_forward_config *c);

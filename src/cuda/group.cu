@@ -1,5 +1,6 @@
 /* The place of an engine's passes in a group of ranks: memory that the other GPUs read, and the end of a pass when
- * another rank fails. All ranks are threads of one process, and the GPUs read each other's memory directly. */
+ * another rank fails. Ranks that are threads of one process read each other's memory directly. Ranks in several
+ * processes copy their results to each other (comm.cuh). */
 #include "cuda/pass.cuh"
 
 enum { SHARED_FORWARD }; /* what a rank publishes: its um_forward */
@@ -26,7 +27,8 @@ um_status um_cu_reach(um_device *d, const um_device *other, bool *can, um_err *e
 um_status um_cu_group_join(um_forward *f, um_err *err) {
     um_cu_group *g = &f->group;
     g->at = f->net->rank;
-    if (!g->at) return UM_OK;
+    g->comm = f->d->comm;
+    if (!g->at || g->comm) return UM_OK;
     um_status s =
         um_cu_check(cudaHostAlloc((void **)&g->stop, sizeof *g->stop, cudaHostAllocPortable), "pinned flag", err);
     if (s) return s;
@@ -40,14 +42,19 @@ um_status um_cu_group_join(um_forward *f, um_err *err) {
     return UM_OK;
 }
 
-void um_cu_group_stop(const um_forward *f) {
+void um_cu_group_stop(um_forward *f) {
     const um_rank *at = f->group.at;
+    if (f->group.comm) {
+        um_cu_comm_abort(f->group.comm);
+        return;
+    }
     for (int32_t r = 0; at && r < at->n; r++) *(volatile int32_t *)um_cu_rank(f, r)->group.stop = 1;
 }
 
 /* Ranks are freed from the last one on, so those before this one are there. */
 void um_cu_group_leave(um_forward *f) {
     const um_rank *at = f->group.at;
+    if (f->group.comm && um_ranks_is_broken(at->group, NULL)) um_cu_comm_abort(f->group.comm);
     if (!f->group.stop) return;
     for (int32_t r = 0; r <= at->index; r++) {
         const um_forward *one = r == at->index ? f : um_cu_rank(f, r);
@@ -60,14 +67,30 @@ void um_cu_group_leave(um_forward *f) {
 
 um_cu_meeting um_cu_meeting_of(const um_forward *f) {
     const um_cu_group *g = &f->group;
-    um_cu_meeting m = {g->at->index, g->at->n, g->count, {}, g->stop};
-    for (int32_t r = 0; r < m.n; r++) m.flag[r] = um_cu_rank(f, r)->group.flag;
+    um_cu_meeting m = {g->at->index, g->at->n, g->count, {}, g->stop, g->comm};
+    for (int32_t r = 0; r < m.n && !g->comm; r++) m.flag[r] = um_cu_rank(f, r)->group.flag;
     return m;
 }
 
+/* Returns the distance of the partial results of two ranks in the memory for exchanges. */
+static size_t distance(size_t n, um_dtype type) { return UM_CEIL_DIV(n * um_dtype_size(type), (size_t)16) * 16; }
+
+size_t um_cu_exchange_bytes(const um_network *n, int32_t n_tokens, int32_t n_rows, bool blends) {
+    const size_t part = distance(um_mul((size_t)n_tokens, (size_t)n->hidden), UM_F32),
+                 blend = blends ? um_cu_blend_part_bytes(n_rows, n->hidden) : 0;
+    return UM_MAX(um_mul((size_t)n->rank->n, UM_MAX(part, blend)), um_cu_head_exchange(n_rows, n->vocab));
+}
+
+void *um_cu_own_part(const um_forward *f, int turn, size_t n, um_dtype type) {
+    const um_cu_group *g = &f->group;
+    return g->comm ? (char *)g->part[0] + (size_t)g->at->index * distance(n, type) : g->part[turn];
+}
+
 um_cu_partials um_cu_partials_of(const um_forward *f, int turn, size_t n, um_dtype type) {
-    um_cu_partials p = {um_cu_meeting_of(f), {}, type, um_cu_pushes(n, type), {}};
-    for (int32_t r = 0; r < p.at.n; r++) {
+    um_cu_partials p = {um_cu_meeting_of(f), {}, type, !f->group.comm && um_cu_pushes(n, type), {}};
+    for (int32_t r = 0; r < p.at.n && p.at.comm; r++)
+        p.part[r] = (const char *)f->group.part[0] + (size_t)r * distance(n, type);
+    for (int32_t r = 0; r < p.at.n && !p.at.comm; r++) {
         p.part[r] = um_cu_rank(f, r)->group.part[turn];
         p.inbox[r] = um_cu_rank(f, r)->group.inbox[turn];
     }
@@ -87,8 +110,8 @@ static void give_up(const um_forward *f) {
 um_status um_cu_group_check(um_forward *f, double since, um_err *err) {
     const um_cu_group *g = &f->group;
     if (!g->at) return UM_OK;
-    if (um_now() - since > um_ranks_timeout(g->at->group)) give_up(f);
-    if (!um_ranks_is_broken(g->at->group, err)) return UM_OK;
+    if (!g->comm && um_now() - since > um_ranks_timeout(g->at->group)) give_up(f);
+    if (!um_ranks_is_broken(g->at->group, err)) return g->comm ? um_cu_comm_poll(g->comm, err) : UM_OK;
     um_cu_group_stop(f);
     return UM_EDEVICE;
 }

@@ -97,6 +97,11 @@ static parts parts_of(const um_cu_head *a, void *scratch, int32_t n_rows) {
     return {(float *)p, (um_cu_partial *)partial, factor, factor + n_rows, factor + 2 * (size_t)n_rows};
 }
 
+size_t um_cu_head_exchange(int32_t n_rows, int32_t vocab) {
+    const size_t partials = partial_bytes(n_rows, vocab) / sizeof(uint32_t) / (size_t)UM_MAX(n_rows, 1);
+    return UM_MAX(um_cu_gather_bytes(n_rows, partials), um_cu_gather_bytes(UM_CU_WHOLE_ROWS, (size_t)vocab));
+}
+
 size_t um_cu_head_scratch(int32_t n_rows, int32_t vocab) {
     return logits_bytes(n_rows, vocab) + partial_bytes(n_rows, vocab) + 3 * (size_t)n_rows * sizeof(float);
 }
@@ -125,25 +130,33 @@ static void number_subtiles(const um_cu_head *a, int32_t out[UM_RANKS_MAX + 1]) 
 /* Brings the partial answers of all ranks to rank 0. */
 static void gather_partials(const um_cu_head *a, const int32_t *subtile, int32_t n_rows, cudaStream_t s) {
     constexpr int32_t WORDS = sizeof(um_cu_partial) / sizeof(uint32_t);
-    um_cu_gather g = {a->at, {}, {}, n_rows, (size_t)subtile[a->at.n] * WORDS};
+    um_cu_gather g = {a->at, {}, {}, n_rows, (size_t)subtile[a->at.n] * WORDS, a->exchange};
     for (int32_t r = 0; r < a->at.n; r++) {
-        g.base[r] = (uint32_t *)parts_of(a, a->rank_scratch[r], n_rows).partial;
+        if (a->rank_scratch[r]) g.base[r] = (uint32_t *)parts_of(a, a->rank_scratch[r], n_rows).partial;
         g.first[r + 1] = subtile[r + 1] * WORDS;
     }
     um_cu_gather_rows(&g, s);
 }
 
+/* Returns where a rank's part of the blends is, and the numbers that belong to it. */
+static um_cu_blend_part blend_part_of(const um_cu_head *a, int32_t rank, int32_t n_rows) {
+    float *blend = a->blend_part[rank];
+    if (a->at.comm) {
+        float *most = blend + (size_t)n_rows * (size_t)a->hidden_size;
+        return {blend, most, most + n_rows};
+    }
+    const parts m = parts_of(a, a->rank_scratch[rank], n_rows);
+    return {blend, m.most, m.total};
+}
+
 /* Makes the blends from those of all ranks. */
 static void sum_blends(const um_cu_batch *b, const um_cu_head *a, const int32_t *subtile, cudaStream_t s) {
     const int32_t n_rows = b->capacity.n_rows, own = a->at.index;
-    const parts m = parts_of(a, a->scratch, n_rows);
+    const um_cu_partial *partial = parts_of(a, a->scratch, n_rows).partial;
     um_cu_blend_part part[UM_RANKS_MAX];
-    um_cu_blend_total(b, m.partial + subtile[own], subtile[own + 1] - subtile[own], subtile[a->at.n], m.most, m.total,
-                      s);
-    for (int32_t r = 0; r < a->at.n; r++) {
-        const parts other = parts_of(a, a->rank_scratch[r], n_rows);
-        part[r] = {a->blend_part[r], other.most, other.total};
-    }
+    for (int32_t r = 0; r < a->at.n; r++) part[r] = blend_part_of(a, r, n_rows);
+    um_cu_blend_total(b, partial + subtile[own], subtile[own + 1] - subtile[own], subtile[a->at.n], part[own].most,
+                      part[own].total, s);
     um_cu_blend_sum(b, a, part, s);
     if (a->mark) a->mark(a->mark_arg, "blend");
 }
@@ -211,8 +224,8 @@ um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_pro
             if (a->mark) a->mark(a->mark_arg, "blend");
         }
     const bool in_group = a->at.n > 1;
-    if (in_group) gather_partials(a, subtile, n_rows, s);
     if (in_group && a->blend) sum_blends(b, a, subtile, s);
+    if (in_group) gather_partials(a, subtile, n_rows, s); /* into the memory of the parts of blends */
     if (own > 0) return UM_OK;
     um_cu_merge_partials(b, m.partial, n_subtiles, in_group ? NULL : m.total, a->answer, s);
     if (a->blend && !in_group) um_cu_blend_end(b, a, m.total, s);
@@ -237,8 +250,9 @@ static __global__ void __launch_bounds__(EDIT_THREADS)
 
 /* Brings the logits of all ranks to rank 0. */
 static void gather_logits(const um_cu_head *a, int32_t rows, int32_t stride, int32_t n_rows, cudaStream_t s) {
-    um_cu_gather g = {a->at, {}, {}, rows, (size_t)stride};
-    for (int32_t r = 0; r < a->at.n; r++) g.base[r] = (uint32_t *)parts_of(a, a->rank_scratch[r], n_rows).logits;
+    um_cu_gather g = {a->at, {}, {}, rows, (size_t)stride, a->exchange};
+    for (int32_t r = 0; r < a->at.n; r++)
+        if (a->rank_scratch[r]) g.base[r] = (uint32_t *)parts_of(a, a->rank_scratch[r], n_rows).logits;
     memcpy(g.first, a->first, sizeof g.first);
     um_cu_gather_rows(&g, s);
 }

@@ -82,18 +82,25 @@ void um_cu_quantize_weights(const void *w, um_dtype type, int32_t rows, int32_t 
 enum { UM_CU_MEET_BLOCKS = 512 }; /* most blocks of a grid that meets the grids of other ranks */
 /* Where the blocks of a kernel meet those of the same kernel on the other ranks. All ranks must start the same kernels
  * that meet, in the same order. */
+struct um_cu_comm;
 typedef struct um_cu_meeting {
     int32_t index, n; /* this rank, number of ranks */
     uint32_t *count;  /* [UM_CU_MEET_BLOCKS] on this device: meetings of each block */
     /* [n][UM_CU_MEET_BLOCKS] on the device of each rank: the last meeting to which the block of a rank has come */
     uint32_t *flag[UM_RANKS_MAX];
     const volatile int32_t *stop; /* in host memory: 1 when nobody shall wait any more, because a rank has failed */
+    /* The ranks are in several processes (comm.cuh). Nobody meets then, and count, flag and stop are NULL: before a
+     * kernel reads the results of other ranks, its launcher brings them to this device. NULL: the ranks are in one
+     * process. */
+    struct um_cu_comm *comm;
 } um_cu_meeting;
 /* Results of all ranks for the same tokens, which are added in the order of the ranks. */
 typedef struct um_cu_partials {
     um_cu_meeting at;
-    const void *part[UM_RANKS_MAX]; /* on the device of each rank, which the others can read; aligned to 16 bytes */
-    um_dtype type;                  /* UM_F32 or UM_BF16 */
+    /* On the device of each rank, which the others can read; aligned to 16 bytes. With at.comm they are on this device,
+     * at equal distances. */
+    const void *part[UM_RANKS_MAX];
+    um_dtype type; /* UM_F32 or UM_BF16 */
     /* Small results are pushed: each rank writes its part to the inboxes of the others. inbox: on the device of each
      * rank, [n] parts of UM_CU_PUSH_BYTES, by the rank that sends them. All bytes are UM_CU_NOT_THERE before and after
      * a kernel that adds the parts. Two inboxes are used in turns. */
@@ -112,14 +119,18 @@ void um_cu_sum(const um_cu_partials *p, size_t n, bool add, float *y, cudaStream
 void um_cu_merge(const um_cu_partials *p, int32_t first, int32_t end, bool largest, size_t n, float *y, cudaStream_t s);
 /* Copies elements that other ranks have to rank 0, for rows of 4-byte words at the same places on all ranks: row r of
  * a rank starts at word r * stride of its base, and rank i has the words [first[i], first[i + 1]) of each row. Returns
- * when the copies are queued; the other ranks only meet. */
+ * when the copies are queued; the other ranks only meet. With at.comm only this rank's base is there, and `exchange` is
+ * um_cu_gather_bytes of this device's memory. */
 typedef struct um_cu_gather {
     um_cu_meeting at;
     uint32_t *base[UM_RANKS_MAX];
     int32_t first[UM_RANKS_MAX + 1];
     int32_t rows;
     size_t stride;
+    void *exchange;
 } um_cu_gather;
+/* Returns the bytes that the exchange of rows of `words` words takes. */
+size_t um_cu_gather_bytes(int32_t rows, size_t words);
 void um_cu_gather_rows(const um_cu_gather *g, cudaStream_t s);
 /* Waits until all kernels before have ended on all ranks. */
 void um_cu_barrier(const um_cu_meeting *at, cudaStream_t s);
@@ -143,10 +154,12 @@ typedef struct um_cu_copies {
     um_cu_coded coded[UM_RANKS_MAX];
 } um_cu_copies;
 /* Returns whether the ranks divide n rows of width H among them: rank r of k adds and norms the rows r, r + k, ... and
- * writes the outputs to all ranks. Its x has its own rows only, so all exchanges of a pass must do the same. */
-bool um_cu_divides(int32_t n, int32_t H);
-/* The same as um_cu_sum_norm without bias, with rows that the ranks divide; um_cu_divides(n, H) is true. `type` is that
- * of y, and UM_BF16 if codes are wanted. The outputs have the bits of um_cu_sum_norm. */
+ * writes the outputs to all ranks. Its x has its own rows only, so all exchanges of a pass must do the same. With
+ * at.comm the rows of a rank are neighbours, and are copied to the others. */
+bool um_cu_divides(const um_cu_meeting *at, int32_t n, int32_t H);
+/* The same as um_cu_sum_norm without bias, with rows that the ranks divide; um_cu_divides is true. `type` is that of y,
+ * and UM_BF16 if codes are wanted. With at.comm only the outputs of this rank are read from `to`. The outputs have the
+ * bits of um_cu_sum_norm. */
 void um_cu_sum_norm_divided(float *x, const um_cu_partials *more, const float *w, float eps, int32_t n, int32_t H,
                             um_dtype type, const um_cu_copies *to, cudaStream_t s);
 /* The outputs of the experts of each token, times the weights of the experts, before they are added. */
@@ -369,11 +382,14 @@ typedef struct um_cu_head {
     float cap;                 /* > 0: a logit z becomes cap * tanh(z / cap) */
     const um_cu_matrix *embed; /* [V, H] for blends */
     float embed_scale;
-    float *blend;                    /* [n_blends, H] fp32 blends of rows (um_row.blend); NULL: no row has one */
-    float *blend_part[UM_RANKS_MAX]; /* with ranks: [n_rows, H] fp32 on the device of each, scratch that all can read */
-    void *mixed;                     /* [n_rows, H] of w->type, or UM_BF16 for UM_F8: scratch */
-    um_cu_coded coded;               /* [n_rows, H]: scratch for UM_F8 */
-    void *scratch;                   /* um_cu_head_scratch bytes */
+    float *blend; /* [n_blends, H] fp32 blends of rows (um_row.blend); NULL: no row has one */
+    /* With ranks: [n_rows, H] fp32 on the device of each, scratch that all can read. With at.comm: on this device, one
+     * behind the other, each um_cu_blend_part_bytes. */
+    float *blend_part[UM_RANKS_MAX];
+    void *exchange;    /* with at.comm: um_cu_head_exchange bytes for the results of other ranks */
+    void *mixed;       /* [n_rows, H] of w->type, or UM_BF16 for UM_F8: scratch */
+    um_cu_coded coded; /* [n_rows, H]: scratch for UM_F8 */
+    void *scratch;     /* um_cu_head_scratch bytes */
     /* The ranks of a group divide the ids: rank r has [first[r], first[r + 1]), and first[at.n] is vocab. Rank 0
      * answers; it reads the scratch of the others. All ranks make the blends. Without a group at.n is 1. */
     um_cu_meeting at;
@@ -388,6 +404,10 @@ typedef struct um_cu_head {
 /* Prepares the products of the head for n ids and up to n_rows rows. */
 um_status um_cu_head_prepare(const um_cu_matrix *w, int32_t n, int32_t n_rows, um_cu_products *p, um_err *err);
 size_t um_cu_head_scratch(int32_t n_rows, int32_t vocab);
+/* Returns the bytes of the results of n_rows rows that ranks in several processes bring to rank 0. */
+size_t um_cu_head_exchange(int32_t n_rows, int32_t vocab);
+/* Returns the bytes of a rank's part of blends with at.comm. */
+size_t um_cu_blend_part_bytes(int32_t n_rows, int32_t H);
 /* Computes the answers of all rows with `whole` -1: products tile by tile, edits and bitmaps, and a reduction in a
  * fixed order. Then computes the blends of all rows that have one. Suitable for graphs. */
 um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, cudaStream_t s);

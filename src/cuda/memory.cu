@@ -98,8 +98,9 @@ static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
     const widths w = widest(n);
     const int32_t T = f->c.max_tokens, H = n->hidden, E = n->route.n_experts, R = f->c.max_rows;
     const bool codes = f->d->config.weights == UM_F8;
-    const int32_t ranks = n->rank ? n->rank->n : 0;
-    const int32_t partial = f->c.n_blends ? UM_MAX(T, R) : T; /* rows */
+    const bool apart = n->rank && f->d->comm;                 /* the ranks are in several processes */
+    const int32_t ranks = n->rank && !apart ? n->rank->n : 0; /* that read each other's memory */
+    const size_t part = ranks ? rows_bytes(f->c.n_blends ? UM_MAX(T, R) : T, H, UM_F32) : 0;
     const buffer list[] = {
         {(void **)&f->x, rows_bytes(T, H, UM_F32), "residual stream"},
         {&f->normed, rows_bytes(T, H, operand), "normed activations"},
@@ -124,8 +125,8 @@ static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
         {&f->select_scratch, f->c.n_scratch_pages ? um_cu_select_scratch(w.n_kv_heads, w.n_heads, w.head_dim, T) : 0,
          "selection of keys"},
         {(void **)&f->partial, PARTIAL_BYTES, "pieces of attention"},
-        {&f->group.part[0], ranks ? rows_bytes(partial, H, UM_F32) : 0, "partial results"},
-        {&f->group.part[1], ranks ? rows_bytes(partial, H, UM_F32) : 0, "partial results"},
+        {&f->group.part[0], apart ? um_cu_exchange_bytes(n, T, R, f->c.n_blends) : part, "partial results"},
+        {&f->group.part[1], part, "partial results"},
         {(void **)&f->group.inbox[0], (size_t)ranks * UM_CU_PUSH_BYTES, "inboxes of ranks"},
         {(void **)&f->group.inbox[1], (size_t)ranks * UM_CU_PUSH_BYTES, "inboxes of ranks"},
         {(void **)&f->group.flag, (size_t)ranks * UM_CU_MEET_BLOCKS * sizeof(uint32_t), "flags of ranks"},

@@ -100,14 +100,23 @@ static __device__ __forceinline__ void add_outputs(const um_cu_pairs &p, int32_t
     }
 }
 
-/* A kernel adds one of three types of values to x before it computes the norm: nothing, um_cu_partials (the results of
- * all ranks) or um_cu_pairs (the outputs of experts). await_more waits until the values can be read; all threads of a
- * block call it. add_more adds to v the values of a chunk, which begins at element `first` of row t. */
+/* The results of all ranks, of type P, which are on this device (um_cu_partials with at.comm). Their loads take fewer
+ * registers than those of other devices' memory, so more blocks run at a time. */
+template <typename P> struct near_parts {
+    const P *part[UM_RANKS_MAX];
+    int32_t n;
+};
+
+/* A kernel adds one of four types of values to x before it computes the norm: nothing, um_cu_partials or near_parts
+ * (the results of all ranks) or um_cu_pairs (the outputs of experts). await_more waits until the values can be read;
+ * all threads of a block call it. add_more adds to v the values of a chunk, which begins at element `first` of row t.
+ */
 typedef struct nothing {
 } nothing;
 
 static __device__ __forceinline__ void await_more(const nothing &) {}
 static __device__ __forceinline__ void await_more(const um_cu_partials &p) { um_cu_await_parts(p); }
+template <typename P> static __device__ __forceinline__ void await_more(const near_parts<P> &) {}
 static __device__ __forceinline__ void await_more(const um_cu_pairs &) {}
 
 template <typename E>
@@ -119,11 +128,34 @@ static __device__ __forceinline__ void add_more(const um_cu_partials &p, int32_t
     for (int j = 0; j < CHUNK; j++) v[j] += sum[j];
 }
 
+template <typename E, typename P>
+static __device__ __forceinline__ void add_more(const near_parts<P> &p, int32_t t, int32_t first, int32_t H,
+                                                float v[CHUNK]) {
+    constexpr int LOADS = sizeof(P) / 2;
+    const size_t at = (size_t)t * H + first;
+    float sum[CHUNK] = {};
+#pragma unroll 2
+    for (int r = 0; r < p.n; r++) {
+        const uint4 *from = (const uint4 *)(p.part[r] + at);
+        uint4 raw[LOADS];
+#pragma unroll
+        for (int k = 0; k < LOADS; k++) raw[k] = from[k];
+        um_cu_add_loaded(raw, P(), sum);
+    }
+#pragma unroll
+    for (int j = 0; j < CHUNK; j++) v[j] += sum[j];
+}
+
 template <typename E>
 static __device__ __forceinline__ void add_more(const um_cu_pairs &p, int32_t t, int32_t first, int32_t H,
                                                 float v[CHUNK]) {
     if (t < um_cu_header(p.b)->n_tokens) add_outputs<E, CHUNK>(p, t, first, H, v); /* padding has no outputs */
 }
+
+/* Values that are so many that a block's loads of a next row would not start earlier: a block has one row. */
+template <typename M> static constexpr bool has_one_row = false;
+template <> constexpr bool has_one_row<um_cu_pairs> = true;
+template <typename P> static constexpr bool has_one_row<near_parts<P>> = true;
 
 /* Loads a thread's chunk of a row of x, to which `more` is added first. E is the type of the outputs of experts. */
 template <typename E, typename M>
@@ -154,7 +186,7 @@ static __global__ void __launch_bounds__(1024)
     if (has_chunk) load_row<E>(x, more, blockIdx.x, first, H, mine);
     for (int32_t t = blockIdx.x; t < n; t += gridDim.x) {
         const size_t at = (size_t)t * H + first;
-        if (!std::is_same_v<M, um_cu_pairs> && has_chunk && t + (int32_t)gridDim.x < n)
+        if (!has_one_row<M> && has_chunk && t + (int32_t)gridDim.x < n)
             load_row<E>(x, more, t + (int32_t)gridDim.x, first, H, next);
         norm_chunk(mine, scale, eps, H, v);
 #pragma unroll
@@ -319,7 +351,7 @@ typedef struct norm_job {
 
 template <typename E, typename M> static void norm_rows(const norm_job &j, const M &more, cudaStream_t s) {
     /* The outputs of experts are so many that loads of a next row would not start earlier. */
-    const unsigned blocks = (unsigned)(std::is_same_v<M, um_cu_pairs> ? j.n : UM_MIN(j.n, NORM_BLOCKS_MAX));
+    const unsigned blocks = (unsigned)(has_one_row<M> ? j.n : UM_MIN(j.n, NORM_BLOCKS_MAX));
     um_cu_start(norm_rows_kernel<E, M>, dim3(blocks), dim3(row_threads(j.H)), 0, s, j.x, more, j.w, j.eps, j.n, j.H,
                 (E *)j.y, j.y32, j.coded);
 }
@@ -358,9 +390,24 @@ template <typename M> static void norm(const norm_job &j, const M &more, cudaStr
     if (j.coded.code) um_cu_quantize((const um_bf16 *)j.y, j.n, j.H, &j.coded, s);
 }
 
+/* Norms of rows after the results of all ranks, from element `first` on, are added. */
+template <typename P> static void norm_near(const norm_job &j, const um_cu_partials &p, size_t first, cudaStream_t s) {
+    near_parts<P> near = {{}, p.at.n};
+    for (int32_t r = 0; r < p.at.n; r++) near.part[r] = (const P *)p.part[r] + first;
+    norm_suited(j, near, s);
+}
+static void norm_near(const norm_job &j, const um_cu_partials &p, size_t first, cudaStream_t s) {
+    if (p.type == UM_BF16) norm_near<um_bf16>(j, p, first, s);
+    else norm_near<float>(j, p, first, s);
+}
+
 void um_cu_sum_norm(float *x, const um_cu_partials *more, const float *w, const float *bias, float eps, int32_t n,
                     int32_t H, um_dtype type, void *y, float *y32, const um_cu_coded *coded, cudaStream_t s) {
-    norm(norm_job{x, w, bias, eps, n, H, type, y, y32, coded ? *coded : um_cu_coded{}}, *more, s);
+    const norm_job j = {x, w, bias, eps, n, H, type, y, y32, coded ? *coded : um_cu_coded{}};
+    if (more->at.comm && suits_rows(bias, H)) {
+        um_cu_bring(*more, s);
+        if (n) norm_near(j, *more, 0, s);
+    } else norm(j, *more, s);
 }
 
 void um_cu_pairs_norm(float *x, const um_cu_pairs *pairs, const float *w, const float *bias, float eps, int32_t n,
@@ -369,12 +416,42 @@ void um_cu_pairs_norm(float *x, const um_cu_pairs *pairs, const float *w, const 
     norm(norm_job{x, w, bias, eps, n, H, type, y, y32, coded ? *coded : um_cu_coded{}}, *pairs, s);
 }
 
-bool um_cu_divides(int32_t n, int32_t H) {
+/* Two ranks copy as much either way. */
+bool um_cu_divides(const um_cu_meeting *at, int32_t n, int32_t H) {
+    if (at->comm && (at->n == 2 || n % at->n)) return false;
     return suits_rows(NULL, H) && (size_t)n * (size_t)H * sizeof(um_bf16) > UM_CU_PUSH_BYTES;
+}
+
+/* The ranks are in several processes: each gets its own rows of all parts, and then copies their norms to the others.
+ */
+static void divide_apart(const norm_job &j, const um_cu_partials &more, cudaStream_t s) {
+    um_cu_comm *comm = more.at.comm;
+    const int32_t rows = j.n / more.at.n;
+    const size_t own = (size_t)more.at.index, block = (size_t)rows * (size_t)j.H, first = own * block;
+    const size_t size = um_dtype_size(j.type);
+    norm_job k = j;
+    um_cu_comm_swap(comm, (void *)more.part[0], um_cu_distance(more), block * um_dtype_size(more.type), s);
+    k.n = rows;
+    k.x += first;
+    if (j.y) k.y = (char *)j.y + first * size;
+    if (j.y32) k.y32 += first;
+    if (j.coded.code) k.coded = {j.coded.code + first, j.coded.scale + own * (size_t)rows};
+    norm_near(k, more, first, s);
+    um_cu_comm_begin(comm);
+    if (j.y) um_cu_comm_share(comm, j.y, block * size, s);
+    if (j.y32) um_cu_comm_share(comm, j.y32, block * sizeof *j.y32, s);
+    if (j.coded.code) um_cu_comm_share(comm, j.coded.code, block, s);
+    if (j.coded.code) um_cu_comm_share(comm, j.coded.scale, (size_t)rows * sizeof *j.coded.scale, s);
+    um_cu_comm_end(comm);
 }
 
 void um_cu_sum_norm_divided(float *x, const um_cu_partials *more, const float *w, float eps, int32_t n, int32_t H,
                             um_dtype type, const um_cu_copies *to, cudaStream_t s) {
+    const int32_t own = more->at.index;
+    if (more->at.comm) {
+        divide_apart({x, w, NULL, eps, n, H, type, to->y[own], to->y32[own], to->coded[own]}, *more, s);
+        return;
+    }
     const dim3 grid((unsigned)UM_MIN(UM_CEIL_DIV(n, more->at.n), NORM_BLOCKS_MAX)), block(row_threads(H));
     if (type == UM_BF16) um_cu_start(norm_divided_kernel<um_bf16>, grid, block, 0, s, x, *more, *to, w, eps, n, H);
     else um_cu_start(norm_divided_kernel<float>, grid, block, 0, s, x, *more, *to, w, eps, n, H);

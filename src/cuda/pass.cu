@@ -70,6 +70,7 @@ typedef struct launch {
 
 static void check(launch *p, const char *what) {
     if (!p->status) p->status = um_cu_launched(what, p->err);
+    if (!p->status && p->f->group.comm) p->status = um_cu_comm_check(p->f->group.comm, p->err);
     um_cu_mark(p->f, p->part ? p->part : what, p->sizes.n_tokens);
 }
 
@@ -125,14 +126,15 @@ static void norm_rows(launch *p, const float *x, const um_vector *w, const um_ve
 /* Returns whether the ranks divide the rows of the residual stream. Models norm with a bias everywhere or nowhere. */
 static bool divides_rows(const launch *p) {
     const um_network *n = p->f->net;
-    return !n->final_norm_bias && um_cu_divides(rows_of(p), n->hidden);
+    return !n->final_norm_bias && um_cu_divides(&p->more.at, rows_of(p), n->hidden);
 }
 
 /* Returns where all ranks keep the outputs of a norm; `exact` is one of the two buffers that norms write in fp32. */
 static um_cu_copies copies_of(const um_forward *f, const void *y, const float *exact, bool codes) {
     um_cu_copies to = {};
     for (int32_t r = 0; r < f->group.at->n; r++) {
-        const um_forward *one = um_cu_rank(f, r);
+        const um_forward *one = r == f->group.at->index ? f : f->group.comm ? NULL : um_cu_rank(f, r);
+        if (!one) continue; /* in another process */
         if (y) to.y[r] = one->normed;
         if (exact) to.y32[r] = exact == f->hidden ? one->hidden : one->exact;
         if (codes) to.coded[r] = one->coded;
@@ -175,8 +177,9 @@ typedef struct output {
  * and go to memory that all ranks read. several: more than one layer adds its results, so they are not rounded. */
 static output output_of(const launch *p, float *y, bool add, bool several) {
     const um_forward *f = p->f;
+    const um_dtype type = several ? UM_F32 : f->d->dtype;
     if (!f->group.at) return {y, UM_F32, add};
-    return {f->group.part[p->turn], several ? UM_F32 : f->d->dtype, false};
+    return {um_cu_own_part(f, p->turn, (size_t)rows_of(p) * (size_t)f->net->hidden, type), type, false};
 }
 
 /* Ends what output_of began. In a group, the next norm adds the results of all ranks to x. */
@@ -253,7 +256,8 @@ static void attention_half(launch *p, int32_t layer) {
     um_cu_attend(&p->b, &attention, kv, p->s);
     check(p, "attention");
     if (p->selects) {
-        const um_cu_partials scores = f->group.at ? um_cu_partials_of(f, p->turn, 0, UM_F32) : um_cu_partials{};
+        const size_t keys = (size_t)f->c.max_tokens; /* those of a selection at most */
+        const um_cu_partials scores = f->group.at ? um_cu_partials_of(f, p->turn, keys, UM_F32) : um_cu_partials{};
         /* It ends with a barrier if it has used the memory for partial results, so the next output may use it, too. */
         um_cu_select(&p->b, f->packed, &attention, kv, f->group.at ? &scores : NULL, k->kv_copies, f->select_scratch,
                      p->s);
@@ -420,12 +424,20 @@ static void mark_head(void *arg, const char *part) {
 static void divide_head(const launch *p, um_cu_head *head) {
     const um_forward *f = p->f;
     const int32_t n = f->group.at ? f->group.at->n : 1;
+    char *exchange = (char *)f->group.part[0];
     for (int32_t r = 0; r < n; r++) {
         head->first[r] = (int32_t)um_cu_head_ids(f->net, r).start;
+        if (f->group.comm) {
+            head->blend_part[r] =
+                (float *)(exchange + (size_t)r * um_cu_blend_part_bytes(p->sizes.n_rows, f->net->hidden));
+            head->rank_scratch[r] = r == f->group.at->index ? f->head_scratch : NULL;
+            continue;
+        }
         const um_forward *rank = f->group.at ? um_cu_rank(f, r) : f;
         head->rank_scratch[r] = rank->head_scratch;
         head->blend_part[r] = (float *)rank->group.part[p->turn];
     }
+    head->exchange = f->group.comm ? exchange : NULL;
     head->first[n] = f->net->vocab;
     if (f->group.at) head->at = um_cu_meeting_of(f);
     else head->at.n = 1;
@@ -477,6 +489,17 @@ static um_status start_body(launch *p) {
         check(p, "head");
     }
     return p->status;
+}
+
+/* Waits for a graph before exchanges without one follow it, which NCCL wants (NCCL_GRAPH_MIXING_SUPPORT). */
+static um_status end_graph(launch *p) {
+    um_forward *f = p->f;
+    const double since = um_now();
+    cudaError_t e = cudaSuccess;
+    if (!f->group.comm || !((const um_message_header *)f->packed)->n_whole) return UM_OK;
+    while ((e = cudaStreamQuery(p->s)) == cudaErrorNotReady)
+        if (um_cu_group_check(f, since, p->err)) return UM_EDEVICE;
+    return um_cu_check(e, "the GPU failed in a pass", p->err);
 }
 
 /* Starts what follows the body: rows that need all their logits, saves, and the end of the pass. */
@@ -557,11 +580,15 @@ static um_status record_pass(launch pass) {
 
 /* Loads the kernels of a new kind of pass of a group, by recording it, and then waits for the other ranks. Otherwise
  * the driver would load a kernel when it is first started, and may wait for the device then. But kernels that wait for
- * another rank may be under way there, and that rank could not load its kernels meanwhile. */
+ * another rank may be under way there, and that rank could not load its kernels meanwhile.
+ *
+ * Ranks in several processes need not meet: a driver waits for the GPU of its own process only. Of all ranks, take one
+ * that has started the fewest exchanges. The others have started these, too, so its kernels end without further help,
+ * its driver waits for nobody else, and it starts its next exchange. */
 static um_status load_kernels(launch *p, const um_batch *b) {
     um_forward *f = p->f;
     um_cu_marks *marks = f->marks;
-    if (!f->group.at) return UM_OK;
+    if (!f->group.at || f->group.comm) return UM_OK;
     const um_cu_pass_kind kind = kind_of(p, b);
     if (is_noted(&f->group, &kind)) return UM_OK;
     f->marks = NULL;
@@ -598,6 +625,7 @@ static um_status start_pass(um_forward *f, const um_batch *b, um_err *err) {
     if (s) return s;
     if (graph) s = um_cu_check(cudaGraphLaunch(graph, p.s), "cudaGraphLaunch", err);
     else s = start_body(&p);
+    if (graph && !s) s = end_graph(&p);
     if (!s) s = start_end(&p);
     __atomic_store_n(&f->n_submitted, f->n_submitted + 1, __ATOMIC_RELAXED); /* other ranks read it */
     f->submitted = um_now();

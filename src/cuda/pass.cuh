@@ -2,6 +2,7 @@
 #ifndef UM_CUDA_PASS_CUH
 #define UM_CUDA_PASS_CUH
 
+#include "cuda/comm.cuh"
 #include "cuda/device.cuh"
 #include "cuda/sizes.h"
 
@@ -55,7 +56,10 @@ typedef struct um_cu_pass_kind {
  * write `inbox` and `flag`. */
 typedef struct um_cu_group {
     const um_rank *at;
-    void *part[2];  /* [T, H] fp32 or operands, or blends of rows: partial results; used in turns */
+    um_cu_comm *comm; /* to ranks in other processes; NULL: all ranks are in this one */
+    /* [T, H] fp32 or operands, or blends of rows: partial results; used in turns. With comm only the first one is
+     * there, for the partial results of all ranks. It has exchange_bytes. */
+    void *part[2];
     char *inbox[2]; /* see um_cu_partials */
     uint32_t *flag; /* [ranks][UM_CU_MEET_BLOCKS] and count: see um_cu_meeting */
     uint32_t *count;
@@ -132,11 +136,14 @@ um_cut_range um_cu_head_ids(const um_network *n, int32_t rank);
 /* ---- Groups of ranks (group.cu) ---- */
 /* Takes the place that um_network.rank names; does nothing without one. The buffers of f exist. Errors: UM_EDEVICE. */
 um_status um_cu_group_join(um_forward *f, um_err *err);
-/* Lets the kernels of all ranks end that wait for others. Does nothing without a group. */
-void um_cu_group_stop(const um_forward *f);
 /* Ends the kernels of this rank and of those before it, which may use its memory. Called before it is freed. */
 void um_cu_group_leave(um_forward *f);
-/* Returns the um_forward of a rank of the group. */
+/* Returns the bytes of the memory for exchanges with ranks in other processes: up to n_rows rows and n_tokens tokens.
+ */
+size_t um_cu_exchange_bytes(const um_network *n, int32_t n_tokens, int32_t n_rows, bool blends);
+/* Returns where this rank writes its partial results, n elements. */
+void *um_cu_own_part(const um_forward *f, int turn, size_t n, um_dtype type);
+/* Returns the um_forward of a rank of the group. The ranks are in one process. */
 const um_forward *um_cu_rank(const um_forward *f, int32_t rank);
 um_cu_meeting um_cu_meeting_of(const um_forward *f);
 /* Returns the partial results of all ranks, n elements each; turn 0 or 1. */

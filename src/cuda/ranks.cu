@@ -1,6 +1,7 @@
 /* The kernels by which the ranks of a group exchange results. Each rank gets the results of all others over NVLink or
  * PCIe and adds them itself, so one exchange is enough, and all ranks have the same sums. Small results are pushed to
- * the others; large ones are read by the others after all ranks have met. Both ways have the same sums. */
+ * the others; large ones are read by the others after all ranks have met. Results of other processes are brought to
+ * this GPU first. All ways have the same sums. */
 #include "cuda/ranks.cuh"
 
 static constexpr size_t THREADS = 512, BLOCKS_MAX = 264, CHUNK = 8;
@@ -31,7 +32,9 @@ static __global__ void __launch_bounds__(THREADS) sum_kernel(um_cu_partials p, s
 }
 
 void um_cu_sum(const um_cu_partials *p, size_t n, bool add, float *y, cudaStream_t s) {
-    if (n) um_cu_start(sum_kernel, dim3(blocks_of(n / CHUNK)), dim3(THREADS), 0, s, *p, n, add, y);
+    if (!n) return;
+    um_cu_bring(*p, s);
+    um_cu_start(sum_kernel, dim3(blocks_of(n / CHUNK)), dim3(THREADS), 0, s, *p, n, add, y);
 }
 
 static __global__ void __launch_bounds__(THREADS)
@@ -51,7 +54,9 @@ static __global__ void __launch_bounds__(THREADS)
 
 void um_cu_merge(const um_cu_partials *p, int32_t first, int32_t end, bool largest, size_t n, float *y,
                  cudaStream_t s) {
-    if (n) um_cu_start(merge_kernel, dim3(blocks_of(n)), dim3(THREADS), 0, s, *p, first, end, largest, n, y);
+    if (!n) return;
+    um_cu_bring(*p, s);
+    um_cu_start(merge_kernel, dim3(blocks_of(n)), dim3(THREADS), 0, s, *p, first, end, largest, n, y);
 }
 
 static __global__ void __launch_bounds__(THREADS) gather_kernel(um_cu_gather g) {
@@ -69,9 +74,55 @@ static __global__ void __launch_bounds__(THREADS) gather_kernel(um_cu_gather g) 
     }
 }
 
+/* ---- Rows of several processes ----------------------------------------------------------------------------------- */
+
+/* The rows of each rank lie one behind the other in the exchange, those of rank r from byte at[r] on. */
+typedef struct packed_rows {
+    um_cu_gather g;
+    size_t at[UM_RANKS_MAX + 1];
+} packed_rows;
+
+static size_t aligned(size_t bytes) { return UM_CEIL_DIV(bytes, (size_t)16) * 16; }
+
+/* With parts of n ranks, each may end with up to 16 bytes of padding. */
+size_t um_cu_gather_bytes(int32_t rows, size_t words) {
+    return um_mul(um_mul((size_t)rows, words), sizeof(uint32_t)) + UM_RANKS_MAX * 16;
+}
+
+/* Copies the rows of the ranks [first, end) to the exchange, or from there. */
+static __global__ void __launch_bounds__(THREADS)
+    pack_kernel(const packed_rows p, int32_t first, int32_t end, bool out) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
+    uint32_t *rows = p.g.base[p.g.at.index];
+    for (int32_t r = first; r < end; r++) {
+        uint32_t *packed = (uint32_t *)((char *)p.g.exchange + p.at[r]);
+        const size_t width = (size_t)(p.g.first[r + 1] - p.g.first[r]), n = width * (size_t)p.g.rows;
+        for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += (size_t)gridDim.x * THREADS) {
+            uint32_t *word = rows + i / width * p.g.stride + (size_t)p.g.first[r] + i % width;
+            if (out) packed[i] = *word;
+            else *word = packed[i];
+        }
+    }
+}
+
+static void gather_apart(const um_cu_gather *g, cudaStream_t s) {
+    packed_rows p = {*g, {}};
+    const int32_t own = g->at.index, n = g->at.n;
+    for (int32_t r = 0; r < n; r++) {
+        const size_t words = r ? (size_t)(g->first[r + 1] - g->first[r]) * (size_t)g->rows : 0;
+        p.at[r + 1] = p.at[r] + aligned(words * sizeof(uint32_t));
+    }
+    const dim3 grid(blocks_of((p.at[n] - p.at[1]) / sizeof(uint32_t)));
+    if (own > 0) um_cu_start(pack_kernel, grid, dim3(THREADS), 0, s, p, own, own + 1, true);
+    um_cu_comm_collect(g->at.comm, g->exchange, p.at, s);
+    if (own == 0) um_cu_start(pack_kernel, grid, dim3(THREADS), 0, s, p, 1, n, false);
+}
+
 void um_cu_gather_rows(const um_cu_gather *g, cudaStream_t s) {
     const size_t n = (size_t)(g->first[g->at.n] - g->first[1]) * (size_t)g->rows;
-    um_cu_start(gather_kernel, dim3(blocks_of(n)), dim3(THREADS), 0, s, *g);
+    if (g->at.comm) gather_apart(g, s);
+    else um_cu_start(gather_kernel, dim3(blocks_of(n)), dim3(THREADS), 0, s, *g);
 }
 
 static __global__ void barrier_kernel(um_cu_meeting at) {
@@ -81,5 +132,5 @@ static __global__ void barrier_kernel(um_cu_meeting at) {
 }
 
 void um_cu_barrier(const um_cu_meeting *at, cudaStream_t s) {
-    um_cu_start(barrier_kernel, dim3(1), dim3(32), 0, s, *at);
+    if (!at->comm) um_cu_start(barrier_kernel, dim3(1), dim3(32), 0, s, *at);
 }

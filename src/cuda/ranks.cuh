@@ -3,6 +3,7 @@
 #ifndef UM_CUDA_RANKS_CUH
 #define UM_CUDA_RANKS_CUH
 
+#include "cuda/comm.cuh"
 #include "cuda/kernels.cuh"
 #include "cuda/mma.cuh"
 
@@ -41,8 +42,10 @@ static __device__ __forceinline__ void um_cu_release(uint32_t *p, uint32_t v) {
 
 /* Waits until the block with this number has come here on all ranks. Afterwards it sees what their kernels had written
  * before. All threads of the block call it, in a grid of at most UM_CU_MEET_BLOCKS blocks that is the same on all
- * ranks, after um_cu_wait_for_previous. When the host stops the pass, nobody waits. */
+ * ranks, after um_cu_wait_for_previous. When the host stops the pass, nobody waits. Ranks in several processes do not
+ * meet. */
 static __device__ __forceinline__ void um_cu_meet(const um_cu_meeting &m) {
+    if (m.comm) return;
     const int32_t other = (int32_t)threadIdx.x, block = (int32_t)blockIdx.x;
     const uint32_t now = m.count[block] + 1;
     __syncthreads(); /* all threads have read the count */
@@ -133,6 +136,16 @@ static __device__ __forceinline__ void um_cu_push_parts(const um_cu_partials &p,
         for (int k = 0; k < LOADS; k++) raw[k] = r == p.at.index ? own[k] : um_cu_receive(from + k, p.at.stop);
         um_cu_add_loaded(raw, E(), sum);
     }
+}
+
+/* Returns the distance in bytes of the parts of ranks in several processes. */
+static inline size_t um_cu_distance(const um_cu_partials &p) {
+    return (size_t)((const char *)p.part[1] - (const char *)p.part[0]);
+}
+
+/* Starts to bring the parts of the other ranks to this device, if they are in other processes. */
+static inline void um_cu_bring(const um_cu_partials &p, cudaStream_t s) {
+    if (p.at.comm) um_cu_comm_share(p.at.comm, (void *)p.part[0], um_cu_distance(p), s);
 }
 
 /* Waits until the parts of the other ranks can be read, unless they are pushed. All threads of the block call it. */

@@ -150,10 +150,6 @@ static char *write_facts(const um_model *m, const um_store *s) {
 um_status um_model_launch(um_model *m, const um_config *c, const um_store *s, um_err *err) {
     um_status st = um_config_place(&m->place, c, err);
     if (st || m->place.n == 1) return st;
-    if (!m->backend->ops && !m->devices.backend->unite)
-        return um_fail_param(err, UM_EUNSUPPORTED, "nnodes",
-                             "the ranks of device %s are in one process; --nnodes needs device cpu or ref",
-                             m->backend->name);
     m->launch =
         (um_launch){.rank = m->place.rank, .addr = m->place.addr, .port = m->place.port, .facts = write_facts(m, s)};
     um_ranks_backend_launch(m->group, &m->launch);

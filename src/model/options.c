@@ -67,8 +67,8 @@ const um_option um_model_options[] = {
      "300", NULL, "SECONDS", "Engine",
      "how long the ranks of --tensor-parallel-size wait for each other before the engine fails"},
     {"nnodes", "world_size", UM_OPT_INT, C(nnodes), 1, UM_RANKS_MAX, NULL, "1", "0", "N", "Engine",
-     "processes, on one or more hosts, that compute the ranks of --tensor-parallel-size, one each (devices cpu and "
-     "ref); 1 means that this process computes all; auto takes WORLD_SIZE, OMPI_COMM_WORLD_SIZE, PMI_SIZE, "
+     "processes, on one or more hosts, that compute the ranks of --tensor-parallel-size, one each; with device cuda "
+     "each has one GPU; 1 means that this process computes all; auto takes WORLD_SIZE, OMPI_COMM_WORLD_SIZE, PMI_SIZE, "
      "SLURM_NTASKS or LWS_GROUP_SIZE from the environment"},
     {"rank", "node_rank", UM_OPT_INT, C(rank), 0, UM_RANKS_MAX - 1, NULL, "auto", "-1", "R", "Engine",
      "rank of this process among those of --nnodes; rank 0 takes the requests, and a process of another rank computes "

@@ -108,7 +108,10 @@ static um_cu_meeting meeting_of(const group *g, int32_t r) {
 }
 
 /* Returns whether each rank computes a part of the rows. */
-static bool divides(const group *g) { return g->normed && um_cu_divides(g->rows, g->H); }
+static bool divides(const group *g) {
+    const um_cu_meeting at = meeting_of(g, 0);
+    return g->normed && um_cu_divides(&at, g->rows, g->H);
+}
 
 static void start_sum(const group *g, int32_t r, int turn) {
     const rank_data *d = &g->rank[r];
