@@ -1,6 +1,12 @@
 /* Helpers for engine tests; see support.h. */
 #include "support.h"
 
+#include "free_port.h"
+#include "rank_process.h"
+
+/* A process that was started as a rank ends here, before it runs a test. */
+__attribute__((constructor)) static void run_rank(int argc, char **argv) { rank_process_run(argc, argv); }
+
 uint64_t test_seed(void) {
     const char *env = getenv("UM_TEST_SEED");
     uint64_t seed = env ? strtoull(env, NULL, 10) : (uint64_t)um_rng_seed();
@@ -42,10 +48,25 @@ void test_config(um_config *c, const char *name, char *path, size_t path_size) {
     c->enable_expert_parallel = getenv("UM_TEST_EXPERT_PARALLEL") && (strstr(name, "moe") || strstr(name, "llada2"));
 }
 
-void test_open(test_engine *t, const um_config *c) {
+/* Starts the processes of the other ranks. c is the configuration of rank 0. */
+static void start_ranks(test_engine *t, um_config *c) {
+    char device[sizeof c->device];
+    snprintf(device, sizeof device, "%s", c->device);
+    t->n_processes = c->tensor_parallel_size - 1;
+    c->nnodes = c->tensor_parallel_size;
+    c->rank = 0;
+    c->master_port = free_port();
+    c->distributed_timeout_seconds = 60;
+    for (int32_t r = 1; r <= t->n_processes; r++) t->rank[r] = rank_process_start(c, device, r);
+    rank_device(c->device, sizeof c->device, device, 0);
+}
+
+void test_open(test_engine *t, const um_config *given) {
+    um_config c = *given;
     um_err err = {0};
     *t = (test_engine){0};
-    if (um_model_open(&t->model, c, &err) || um_engine_new(&t->engine, t->model, c, &err)) fail_msg("%s", err.msg);
+    if (getenv("UM_TEST_PROCESSES") && c.tensor_parallel_size > 1) start_ranks(t, &c);
+    if (um_model_open(&t->model, &c, &err) || um_engine_new(&t->engine, t->model, &c, &err)) fail_msg("%s", err.msg);
 }
 
 void test_drop_unread(um_decoding *d) {
@@ -72,6 +93,7 @@ void test_drop_unread(um_decoding *d) {
 void test_close(test_engine *t) {
     um_engine_free(t->engine);
     um_model_close(t->model);
+    for (int32_t r = 1; r <= t->n_processes; r++) assert_true(rank_process_end(t->rank[r]));
 }
 
 void test_drain(um_engine *e) {

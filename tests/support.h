@@ -31,8 +31,12 @@ void test_config(um_config *c, const char *name, char *path, size_t path_size);
 typedef struct test_engine {
     um_model *model;
     um_engine *engine;
+    int32_t n_processes;      /* beside this one */
+    pid_t rank[UM_RANKS_MAX]; /* [1 + n_processes] */
 } test_engine;
-/* Opens the model and an engine. Fails the test on an error. */
+/* Opens the model and an engine. Fails the test on an error. With UM_TEST_PROCESSES the ranks of the model are
+ * processes.
+ */
 void test_open(test_engine *t, const um_config *c);
 void test_close(test_engine *t);
 /* Steps until no request is pending. */

@@ -1,24 +1,28 @@
 #!/bin/bash
-# Runs the tests of a bundle (make cuda-bundle) on an NVIDIA GPU: run.sh [--host] [--time] [--sanitize] [--ranks N]
+# Runs the tests of a bundle (make cuda-bundle) on an NVIDIA GPU:
+#   run.sh [--host] [--time] [--sanitize] [--ranks N [--processes]]
 #
 # First the parity program compares all operations with the reference. Then the tests in the file `list` run on the device.
 # The last line is "N of N programs passed". --time also measures the operations. --host needs no GPU: it runs the tests
 # on the CPU and lists the cases of the parity program. --sanitize runs the cases of small shapes under the tools of
 # compute-sanitizer instead, one after the other. UM_TEST_DEVICE=cuda:1 chooses another device for the tests.
-# --ranks lets N GPUs compute each model together in the tests of the engine.
+# --ranks lets N GPUs compute each model together in the tests of the engine. With --processes each of them belongs to a
+# process of its own, and one of the processes is killed while it computes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-host= time= sanitize= ranks=1
+host= time= sanitize= ranks=1 processes=
 while [ $# -gt 0 ]; do
     case $1 in
     --host) host=1 ;;
     --time) time=--time ;;
     --sanitize) sanitize=1 ;;
     --ranks) ranks=${2:?--ranks needs a number} && shift ;;
-    *) echo "usage: run.sh [--host] [--time] [--sanitize] [--ranks N]" >&2 && exit 2 ;;
+    --processes) processes=1 ;;
+    *) echo "usage: run.sh [--host] [--time] [--sanitize] [--ranks N [--processes]]" >&2 && exit 2 ;;
     esac
     shift
 done
+[ ! "$processes" ] || [ "$ranks" -gt 1 ] || { echo "--processes needs --ranks N, found $ranks" >&2 && exit 2; }
 export UM_TEST_RANKS=$ranks
 passed=0 all=0
 
@@ -73,8 +77,54 @@ check_races() {
     return "$result"
 }
 
-# Toolkits install cuBLASLt and the sanitizer here without telling the system.
+# Starts all ranks but 0 as processes, which write to the files rank1, rank2, ...: start_ranks PORT OPTION...
+start_ranks() {
+    local port=$1 r
+    shift
+    workers=()
+    for ((r = 1; r < ranks; r++)); do
+        bin/unmask worker "$@" --device "$(device_of "$r")" --nnodes "$ranks" --rank "$r" --master-port "$port" 2> "rank$r" &
+        workers+=($!)
+    done
+}
+device_of() { if [ "$host" ]; then echo cpu; else echo "cuda:$1"; fi; }
+
+# Answers one question.
+answer() {
+    local model=(--model build/data/golden/models/sdar) result=0
+    if [ "$processes" ]; then
+        start_ranks 24680 "${model[@]}"
+        bin/unmask run "${model[@]}" --device "$(device_of 0)" --nnodes "$ranks" --master-port 24680 --max-tokens 12 t5 t6 t7 || result=$?
+        wait "${workers[@]}" || result=$?
+        return "$result"
+    fi
+    bin/unmask run "${model[@]}" --device "$UM_TEST_DEVICE" --tensor-parallel-size "$ranks" --max-tokens 12 t5 t6 t7
+}
+
+# lose_rank SIGNAL WORDS: the last rank gets a signal under load. Rank 0 must end with exit status 3 and these words within
+# the time that ranks wait for each other, and a few seconds.
+lose_rank() {
+    local options=(--model build/data/golden/models/sdar --distributed-timeout-seconds 5) code=0 start lost=$((ranks - 1))
+    awk 'BEGIN { for (i = 0; i < 20000; i++) printf "{\"prompt_token_ids\": [%d, 7, 9, 30], \"max_tokens\": 64}\n", i % 200 }' > load
+    rm -f answers
+    start_ranks 24681 "${options[@]}"
+    bin/unmask generate "${options[@]}" --device "$(device_of 0)" --nnodes "$ranks" --master-port 24681 --quiet \
+        --input load --output answers 2> rank0 &
+    local leader=$!
+    while kill -0 $leader && [ ! -s answers ]; do sleep 0.05; done
+    kill "-$1" "${workers[lost - 1]}"
+    start=$SECONDS
+    wait $leader || code=$?
+    echo "rank 0 ended with exit status $code after $((SECONDS - start)) s: $(head -n 1 rank0)"
+    kill -9 "${workers[@]}"
+    wait "${workers[@]}" || true
+    [ "$code" = 3 ] && [ $((SECONDS - start)) -le 20 ] && grep -q "$2" rank0
+}
+
+# Toolkits install cuBLASLt and the sanitizer here without telling the system. NCCL may be a package of Python.
 export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-/usr/local/cuda/lib64} PATH=$PATH:/usr/local/cuda/bin
+nccl=$(python3 -c 'import nvidia.nccl as n; print(n.__path__[0])' 2> /dev/null || true)
+[ ! -d "$nccl/lib" ] || export LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$nccl/lib
 if [ "$sanitize" ]; then
     sanitize memcheck --
     step racecheck check_races
@@ -92,8 +142,17 @@ else
     export UM_TEST_DEVICE=${UM_TEST_DEVICE:-cuda}
     step parity bin/check $time
 fi
-while read -r test; do step "$test" "bin/${test}_test"; done < list
-step answer bin/unmask run --model build/data/golden/models/sdar --device "$UM_TEST_DEVICE" \
-    --tensor-parallel-size "$ranks" --max-tokens 12 t5 t6 t7
-echo "$passed of $all programs passed on $UM_TEST_DEVICE in $ranks ranks"
+tests=$(cat list)
+if [ "$processes" ]; then
+    export UM_TEST_PROCESSES=1
+    # Processes load no adapters while they run, and the messages of rank 0 take memory in steps.
+    tests=$(grep -v 'adapters\|pressure' list)
+fi
+for test in $tests; do step "$test" "bin/${test}_test"; done
+step answer answer
+if [ "$processes" ]; then
+    step "a rank that is killed" lose_rank KILL "rank $((ranks - 1)): its process has ended"
+    step "a rank that hangs" lose_rank STOP "no answer for 5 s (--distributed-timeout-seconds)"
+fi
+echo "$passed of $all programs passed on $UM_TEST_DEVICE in $ranks ranks${processes:+, which are processes}"
 [ "$passed" = "$all" ]

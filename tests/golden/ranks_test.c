@@ -12,11 +12,11 @@
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "free_port.h"
 #include "model/model.h"
+#include "rank_process.h"
 #include "support.h"
 #include "unit/lora_folder.h"
 
@@ -31,7 +31,6 @@ typedef struct settings {
 /* Where models are opened from now on. */
 static struct {
     int32_t port; /* the ranks are processes, and this is the port of rank 0; 0: they are threads */
-    int32_t rank; /* of this process */
     bool dummy;   /* the weights are random */
 } place;
 
@@ -45,29 +44,33 @@ static bool is_on_host(void) { return !strncmp(test_device("cpu"), "cpu", 3); }
 /* GPUs blend embeddings only for models that read the blends. */
 static bool makes_blends(const um_model *m) { return is_on_host() || m->arch.conditioning_ff > 0; }
 
+static void configure(um_config *c, const settings *s) {
+    um_config_init(c);
+    c->model = s->folder;
+    c->threads = 4;
+    c->max_num_batched_tokens = 64;
+    c->tensor_parallel_size = s->ranks;
+    c->enable_expert_parallel = s->whole_experts;
+    if (place.dummy) c->load_format = UM_LOAD_DUMMY;
+    c->lora = s->lora;
+    snprintf(c->device, sizeof c->device, "%s", s->device);
+    snprintf(c->dtype, sizeof c->dtype, "%s", s->dtype);
+    snprintf(c->quantization, sizeof c->quantization, "%s", s->quantization);
+    if (!place.port) return;
+    c->nnodes = s->ranks;
+    c->rank = 0;
+    c->master_port = place.port;
+    c->threads = 1;
+    c->distributed_timeout_seconds = 60;
+    rank_device(c->device, sizeof c->device, s->device, 0);
+}
+
 static um_status try_open(fixture *f, const settings *s, um_err *err) {
     um_config c;
     *f = (fixture){0};
-    um_config_init(&c);
-    c.model = s->folder;
-    c.threads = 4;
-    c.max_num_batched_tokens = 64;
-    c.tensor_parallel_size = s->ranks;
-    c.enable_expert_parallel = s->whole_experts;
-    if (place.dummy) c.load_format = UM_LOAD_DUMMY;
-    if (place.port) {
-        c.nnodes = s->ranks;
-        c.rank = place.rank;
-        c.master_port = place.port;
-        c.threads = 1;
-        c.distributed_timeout_seconds = 30;
-    }
-    c.lora = s->lora;
-    snprintf(c.device, sizeof c.device, "%s", s->device);
-    snprintf(c.dtype, sizeof c.dtype, "%s", s->dtype);
-    snprintf(c.quantization, sizeof c.quantization, "%s", s->quantization);
+    configure(&c, s);
     um_status st = um_model_open(&f->model, &c, err);
-    if (st || place.rank) return st ? st : um_model_follow(f->model, err);
+    if (st) return st;
     const um_forward_config fc = {.max_tokens = 64,
                                   .max_rows = 64,
                                   .max_spans = 4,
@@ -264,16 +267,11 @@ static int check(settings s, double most) {
 
 /* Starts the processes of the ranks beside rank 0. */
 static void start_processes(settings s, pid_t pid[UM_RANKS_MAX]) {
-    fixture f;
-    um_err err = {0};
+    um_config c;
+    configure(&c, &s);
     for (int32_t r = 1; r < s.ranks; r++) {
-        pid[r] = fork();
+        pid[r] = rank_process_start(&c, s.device, r);
         assert_true(pid[r] >= 0);
-        if (pid[r]) continue;
-        place.rank = r;
-        if (try_open(&f, &s, &err)) fprintf(stderr, "rank %d: %s\n", r, err.msg);
-        um_model_close(f.model);
-        _exit(err.code != UM_OK);
     }
 }
 
@@ -310,7 +308,6 @@ static void check_processes(settings s, bool shares) {
     fixture f;
     um_err err = {0};
     pid_t pid[UM_RANKS_MAX];
-    int status;
     if (try_open(&f, &s, &err)) fail_msg("%s: %s", s.folder, err.msg);
     run_all(&f, &want);
     close_fixture(&f);
@@ -325,10 +322,7 @@ static void check_processes(settings s, bool shares) {
     f.model->backend->copy_page(f.forward, pages[0][0], pages[2][0], PAGE);
     close_fixture(&f);
     place.port = 0;
-    for (int32_t r = 1; r < s.ranks; r++) {
-        assert_int_equal(waitpid(pid[r], &status, 0), pid[r]);
-        assert_int_equal(status, 0);
-    }
+    for (int32_t r = 1; r < s.ranks; r++) assert_true(rank_process_end(pid[r]));
     compare(&s, &want, &got, 0);
     if (!have_same_bits(&want, &got)) fail_msg("%s in %d processes: other bits", s.folder, s.ranks);
 }
@@ -394,6 +388,23 @@ static void check_all_processes(bool shares) {
 static void processes_have_the_bits_of_threads(void **state) {
     (void)state;
     check_all_processes(true);
+}
+
+/* GPUs of one process read each other's memory, and those of several processes copy their results. */
+static void gpus_of_processes_have_the_bits_of_one_process(void **state) {
+    static const char *const of_two[] = {"llada_b", "llada_moe", "dream", "llada2_2", "sdar_moe", "diffusion_gemma"};
+    const char *device = test_device("cuda");
+    char folder[128];
+    (void)state;
+    for (int32_t ranks = 2; ranks <= 4 && test_has_room(device, ranks); ranks += 2)
+        for (int whole = 0; whole < 2; whole++)
+            for (size_t i = 0; i < UM_LEN(of_two); i++) {
+                if (ranks == 4 && !um_streq(of_two[i], "llada_b")) continue;
+                if (whole && !strstr(of_two[i], "moe")) continue;
+                snprintf(folder, sizeof folder, "build/data/reference/%s", of_two[i]);
+                check_processes((settings){folder, device, "float32", "none", NULL, ranks, whole}, true);
+                check_processes((settings){folder, device, "bfloat16", "none", NULL, ranks, whole}, true);
+            }
 }
 
 static void processes_without_common_memory_have_them_too(void **state) {
@@ -633,6 +644,7 @@ int main(void) {
     };
     const struct CMUnitTest on_gpus[] = {
         cmocka_unit_test(every_family_in_ranks),
+        cmocka_unit_test(gpus_of_processes_have_the_bits_of_one_process),
         cmocka_unit_test(bf16_in_ranks),
         cmocka_unit_test(widths_that_do_not_divide_evenly_in_ranks),
         cmocka_unit_test(widths_that_do_not_divide_evenly_in_six_ranks),

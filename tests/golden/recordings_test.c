@@ -12,6 +12,8 @@
 /* cmocka.h needs the headers above. */
 #include <cmocka.h>
 
+#include "free_port.h"
+#include "rank_process.h"
 #include "support.h"
 
 static const char *const cases[] = {
@@ -174,8 +176,25 @@ static void close_recorded(recorded *x) {
 typedef struct division {
     int32_t ranks;
     bool whole_experts;
+    bool processes; /* each rank is one */
 } division;
-static const division alone = {1, false};
+static const division alone = {1, false, false};
+
+/* Starts the processes of the other ranks. */
+static void start_processes(um_config *c, const json_t *root, division by, pid_t pid[UM_RANKS_MAX]) {
+    char folder[256], device[sizeof c->device];
+    snprintf(folder, sizeof(folder), "build/data/golden/models/%s", json_string_value(json_object_get(root, "family")));
+    snprintf(device, sizeof device, "%s", c->device);
+    c->nnodes = by.ranks;
+    c->rank = 0;
+    c->master_port = free_port();
+    c->threads = 1;
+    c->distributed_timeout_seconds = 60;
+    c->model = folder;
+    for (int32_t r = 1; r < by.ranks; r++) pid[r] = rank_process_start(c, device, r);
+    c->model = NULL;
+    rank_device(c->device, sizeof c->device, device, 0);
+}
 
 static void replay_case(const char *name, const char *device, const char *layout, bool batched, division by) {
     json_t *root = load(name), *requests = json_object_get(root, "requests");
@@ -183,6 +202,7 @@ static void replay_case(const char *name, const char *device, const char *layout
     recorded x;
     replay r[16];
     int32_t ids[1024];
+    pid_t pid[UM_RANKS_MAX];
     size_t n = json_array_size(requests), passes = 0;
     assert_true(n > 0 && n <= UM_LEN(r));
     if (um_streq(device, "ref")) n = 1; /* it is slow */
@@ -190,6 +210,7 @@ static void replay_case(const char *name, const char *device, const char *layout
     snprintf(c.kv_cache_layout, sizeof(c.kv_cache_layout), "%s", layout);
     c.tensor_parallel_size = by.ranks;
     c.enable_expert_parallel = by.whole_experts;
+    if (by.processes) start_processes(&c, root, by, pid);
     open_recorded(&x, &c, root);
     for (size_t i = 0; i < n; i++) {
         const json_t *want = json_array_get(requests, i), *fragile = json_object_get(want, "fragile_from");
@@ -205,9 +226,11 @@ static void replay_case(const char *name, const char *device, const char *layout
         assert_true(r[i].finished);
         passes += r[i].pass;
     }
-    print_message("# %-18s %-4s %-8s %-7s %d ranks%s %zu requests, %zu passes equal\n", name, device, layout,
-                  batched ? "batched" : "alone", by.ranks, by.whole_experts ? " with whole experts" : "", n, passes);
+    print_message("# %-18s %-4s %-8s %-7s %d ranks%s%s %zu requests, %zu passes equal\n", name, device, layout,
+                  batched ? "batched" : "alone", by.ranks, by.whole_experts ? " with whole experts" : "",
+                  by.processes ? " in processes" : "", n, passes);
     close_recorded(&x);
+    for (int32_t k = 1; by.processes && k < by.ranks; k++) assert_true(rank_process_end(pid[k]));
     json_decref(root);
 }
 
@@ -244,7 +267,7 @@ static void equals_recordings_in_ranks(void **state) {
     const bool two = test_has_room(device, 2), four = test_has_room(device, 4);
     for (size_t i = 0; i < UM_LEN(cases); i++)
         for (int32_t ranks = 2; is_first_of_model(i) && ranks <= 4 && (ranks == 2 ? two : four); ranks += 2)
-            replay_case(cases[i], device, ranks == 2 ? "unified" : "distinct", true, (division){ranks, false});
+            replay_case(cases[i], device, ranks == 2 ? "unified" : "distinct", true, (division){ranks, false, false});
 }
 
 /* Each rank has some of the experts instead of a part of each. */
@@ -253,7 +276,15 @@ static void equals_recordings_with_whole_experts(void **state) {
     (void)state;
     for (size_t i = 0; i < UM_LEN(of); i++)
         for (int32_t ranks = 2; ranks <= 4 && test_has_room(test_device("cpu"), ranks); ranks += 2)
-            replay_case(of[i], test_device("cpu"), "unified", true, (division){ranks, true});
+            replay_case(of[i], test_device("cpu"), "unified", true, (division){ranks, true, false});
+}
+
+/* Each rank is a process. */
+static void equals_recordings_in_processes(void **state) {
+    const char *device = test_device("cpu");
+    (void)state;
+    for (size_t i = 0; i < UM_LEN(cases) && test_has_room(device, 2); i++)
+        if (is_first_of_model(i)) replay_case(cases[i], device, "unified", true, (division){2, false, true});
 }
 
 /* The reference is slow, so it replays only the first case of each model. */
@@ -341,6 +372,7 @@ static void without_compat_no_mask_leaves_and_max_tokens_is_exact(void **state) 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_recordings_in_ranks),
+        cmocka_unit_test(equals_recordings_in_processes),
         cmocka_unit_test(equals_recordings_with_whole_experts),
         cmocka_unit_test(equals_recordings_on_ref),
         cmocka_unit_test(equals_recordings_alone),
