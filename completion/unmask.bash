@@ -29,7 +29,7 @@ _unmask_options() {
     'quantize') echo "--help --config --print-config --plugin --out --type --overwrite --quiet --model --model-name --mask-token-id --lora --lora-merge" ;;
     'tokenize') echo "--help --config --print-config --plugin --model --decode --no-special --special-in-content --chat --system --messages --tools --chat-template --chat-template-kwargs --no-generation-prompt --continue-final-message --text --ids --json" ;;
     'bench') echo "--help --config --print-config --plugin --adapter --batch --requests --runs --prompts --raw --profile --json --quiet$shared" ;;
-    'bench engine') echo "--help --config --print-config --plugin --shape --batch --block --context --layers --passes --warm-up --operations --tokens-per-forward --json --svg --quiet --device --dtype --quantization --no-deterministic --threads --pin --kv-cache-dtype --kv-cache-layout --page-size --max-num-batched-tokens --enforce-eager --tensor-parallel-size --enable-expert-parallel --distributed-timeout-seconds" ;;
+    'bench engine') echo "--help --config --print-config --plugin --shape --batch --block --context --layers --passes --warm-up --operations --tokens-per-forward --json --svg --quiet --device --dtype --quantization --no-deterministic --threads --pin --kv-cache-dtype --kv-cache-layout --page-size --max-num-batched-tokens --enforce-eager --tensor-parallel-size --enable-expert-parallel --distributed-timeout-seconds --nnodes --rank --master-addr --master-port" ;;
     'bench ops') echo "--help --config --print-config --plugin --shape --operation --type --rows --context --isa --window --quick --json --threads --pin" ;;
     'bench serve') echo "--help --config --print-config --plugin --url --api-key --served-model-name --endpoint --timeout --request-rate --concurrency --arrivals --requests --seconds --warm-up --runs --seed --prompts --prompt-words --max-tokens --stop --body --no-stream --slo-ttft --slo-tpot --report --csv --plot --quiet" ;;
     'serve') echo "--help --config --print-config --plugin --host --port --uds --served-model-name --lora-dir --api-key --api-key-file --cors-allow-origin --allowed-hosts --root-path --max-queue --request-timeout --max-body-bytes --max-body-ratio --max-body-memory --max-bodies-memory --ignore-unknown-fields --max-connections --max-connections-per-peer --trusted-proxies --head-timeout --body-timeout --min-body-rate --write-timeout --keep-alive --shutdown-grace --no-access-log --log-format --log-level --otlp-traces --no-metrics --metrics-vllm-aliases --usage-extensions --no-page --tool-call-parser --reasoning-parser --snapshot-interval --snapshot-max-hz --result-ttl --result-max --state-dir --file-ttl --max-files --max-file-bytes --max-tenant-files --max-tenant-file-bytes --batch-concurrency --in-process --zmq-command-addr --zmq-event-addr --remote-workers --restart-backend --start-timeout --backend-timeout --heartbeat$shared" ;;
@@ -134,6 +134,10 @@ _unmask_value() {
     'bench engine --max-num-batched-tokens') reply='' ;;
     'bench engine --tensor-parallel-size') reply='' ;;
     'bench engine --distributed-timeout-seconds') reply='' ;;
+    'bench engine --nnodes') reply='' ;;
+    'bench engine --rank') reply='' ;;
+    'bench engine --master-addr') reply='auto' ;;
+    'bench engine --master-port') reply='' ;;
     'bench ops --shape') reply='' ;;
     'bench ops --operation') reply='' ;;
     'bench ops --type') reply='' ;;

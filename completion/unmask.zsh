@@ -411,6 +411,10 @@ _unmask_specs() {
         '--tensor-parallel-size=[devices that compute each engine'\''s passes together\: each has a part of the heads, of the feed-forward layers and of the vocabulary]:N: '
         '--enable-expert-parallel[let each rank of --tensor-parallel-size have an equal number of the experts as a whole, in place of a part of the width of each expert]'
         '--distributed-timeout-seconds=[how long the ranks of --tensor-parallel-size wait for each other before the engine fails]:SECONDS: '
+        '--nnodes=[processes, on one or more hosts, that compute the ranks of --tensor-parallel-size, one each]:N: '
+        '--rank=[rank of this process among those of --nnodes]:R: '
+        '--master-addr=[host name or address at which rank 0 listens for the other ranks]:HOST:(auto)'
+        '--master-port=[TCP port of rank 0 for the other ranks]:N: '
         '*:text: '
         ) ;;
     'bench ops')

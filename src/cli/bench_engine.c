@@ -63,6 +63,10 @@ static const char *const engine_rows[] = {"device",
                                           "tensor_parallel_size",
                                           "enable_expert_parallel",
                                           "distributed_timeout_seconds",
+                                          "nnodes",
+                                          "rank",
+                                          "master_addr",
+                                          "master_port",
                                           NULL};
 
 typedef struct bench {
@@ -235,6 +239,12 @@ static um_status measure_shape(bench *b, um_engine_point *p, um_err *err) {
     if (!s && !b->opt.quiet)
         fprintf(stderr, "%s: %s of random weights in %.1f s\n", p->shape->name,
                 um_bytes_text(bytes, (double)m->weight_bytes), m->load_seconds);
+    if (!s) b->config.tensor_parallel_size = UM_MAX(m->n_ranks, 1); /* for the report */
+    if (!s && m->place.rank > 0) {                                  /* rank 0 measures */
+        s = um_model_follow(m, err);
+        um_model_close(m);
+        return s;
+    }
     if (!s) s = read_device(b, m, err);
     for (int i = 0; i < b->n_batches && !s; i++) {
         s = measure_batch(b, m, &p[i], err);

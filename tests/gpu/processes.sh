@@ -201,4 +201,11 @@ a_server_reports_both_ranks() {
     opened
 }
 
+bench_engine_has_ranks_in_processes() {
+    new_port
+    try bench engine --shape sdar-1.7b --layers 1 --nnodes 2 --rank 1 --master-port "$port" --distributed-timeout-seconds 0.2
+    [ "$rc" = 3 ]
+    grep -q "rank 1 could not join rank 0 at 127.0.0.1:$port" "$work/err"
+}
+
 claims_all
