@@ -130,15 +130,49 @@ static inline const char *const *isas_of(const um_ops *ops) {
     return um_streq(ops->name, "cpu") ? um_cpu_isas() : none;
 }
 
-/* Calls check(device, ref) for every instruction set of the backend. */
+/* The results of the reference, in the order of a check. The first instruction set computes them. The others have the
+ * same random inputs, so they use the same results. */
+enum { RESULTS_MAX = 256 };
+static struct {
+    float *of[RESULTS_MAX];
+    size_t size[RESULTS_MAX], n, at;
+} world_results;
+
+/* Returns the next result [n] of the reference, which stays in the list, or NULL if it must be computed. No random
+ * number may be drawn to compute it. */
+static inline const float *known_result(size_t n) {
+    if (world_results.at == world_results.n) return NULL;
+    assert_int_equal(world_results.size[world_results.at], n);
+    return world_results.of[world_results.at++];
+}
+
+/* Adds a result [n] to the list and returns it. The list frees it. */
+static inline const float *keep_result(float *result, size_t n) {
+    if (world_results.n == RESULTS_MAX) fail_msg("a check has more than %d results", RESULTS_MAX);
+    world_results.of[world_results.n] = result;
+    world_results.size[world_results.n++] = n;
+    world_results.at = world_results.n;
+    return result;
+}
+
+static inline void drop_results(void) {
+    while (world_results.n) um_free(world_results.of[--world_results.n]);
+    world_results.at = 0;
+}
+
+/* Calls check(device, ref) for every instruction set of the backend, each time with the same random numbers. */
 static inline void for_each_isa(const um_ops *ops, um_dtype type, const world *ref,
                                 void (*check)(const world *w, const world *ref)) {
     const char *const *isa = isas_of(ops);
+    const uint64_t counter = world_counter;
     do {
         world w = open_world(ops, *isa, type, 2);
+        world_counter = counter;
+        world_results.at = 0;
         check(&w, ref);
         close_world(&w);
     } while (*isa && *++isa);
+    drop_results();
 }
 
 /* Calls check(device, reference) for every backend except the reference, every instruction set and arithmetic. */
