@@ -296,15 +296,15 @@ static um_status prepare_products(um_forward *f, um_err *err) {
         um_cu_products_new(&f->products, f->products_workspace, PRODUCTS_BYTES, f->d->config.deterministic, err);
     for (int32_t i = 0; i < n->n_layers && !s; i++) {
         const um_layer *y = &n->layer[i];
-        const bool post = um_kind_of(n, i)->post_norms, group = n->rank != NULL, several = y->router.w && !post;
-        /* In a group these write partial results, which are added elsewhere (output_of in pass.cu). */
-        const um_dtype half = group ? operand : UM_F32, sum = group && !several ? operand : UM_F32;
+        const bool post = um_kind_of(n, i)->post_norms, group = n->rank != NULL;
+        /* In a group o and down write partial results, which are added elsewhere (output_of in pass.cu). */
+        const um_dtype sum = group ? operand : UM_F32;
         const struct {
             const um_linear *w;
             um_dtype type;
             bool add;
         } product[] = {{&y->qkv, operand, false},
-                       {&y->o, half, !post && !group},
+                       {&y->o, sum, !post && !group},
                        {&y->gate_up, operand, false},
                        {&y->down, sum, !post && !group},
                        {&y->shared_gate_up, operand, false},

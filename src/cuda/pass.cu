@@ -174,10 +174,10 @@ typedef struct output {
 } output;
 
 /* Returns the output of layers whose results become y, or are added to it. In a group of ranks the results are partial,
- * and go to memory that all ranks read. several: more than one layer adds its results, so they are not rounded. */
-static output output_of(const launch *p, float *y, bool add, bool several) {
+ * and go to memory that all ranks read. They are operands: each layer that adds its results rounds the sum. */
+static output output_of(const launch *p, float *y, bool add) {
     const um_forward *f = p->f;
-    const um_dtype type = several ? UM_F32 : f->d->dtype;
+    const um_dtype type = f->d->dtype;
     if (!f->group.at) return {y, UM_F32, add};
     return {um_cu_own_part(f, p->turn, (size_t)rows_of(p) * (size_t)f->net->hidden, type), type, false};
 }
@@ -264,7 +264,7 @@ static void attention_half(launch *p, int32_t layer) {
         check(p, "kv_select");
     }
     float *to = k->post_norms ? f->branch[0] : f->x;
-    const output out = output_of(p, to, !k->post_norms, false);
+    const output out = output_of(p, to, !k->post_norms);
     linear(p, &y->o, a->o, f->attended, out.add, out.type, out.y, "o");
     end_output(p, &out, to, !k->post_norms);
     if (k->post_norms) norm_add(p, f->branch[0], y->attn_post_norm, NULL, f->x);
@@ -319,7 +319,7 @@ static void scores(launch *p, int32_t layer, const um_cu_low_rank *adapters) {
     check(p, "router");
 }
 
-/* Computes the sum of the experts that the router chooses by f->exact, with h in f->normed. The output is fp32. */
+/* Computes the sum of the experts that the router chooses by f->exact, with h in f->normed. */
 static void experts(launch *p, int32_t layer, const um_cu_low_rank *router_adapters, const output *out) {
     um_forward *f = p->f;
     const um_layer *y = &f->net->layer[layer];
@@ -360,14 +360,14 @@ static void normed_half(launch *p, int32_t layer, const um_cu_adapters *a) {
     const um_layer *y = &f->net->layer[layer];
     const gated_layer dense = {&y->gate_up, &y->down, a->gate_up, a->down, um_kind_of(f->net, layer)->act};
     norm(p, y->ffn_norm, NULL, f->normed, NULL, is_fp8(&y->gate_up));
-    output out = output_of(p, f->branch[0], false, false);
+    output out = output_of(p, f->branch[0], false);
     feed_forward(p, &dense, &out);
     end_output(p, &out, f->branch[0], false);
     if (y->router.w) {
         norm_rows(p, f->branch[0], y->dense_post_norm, NULL, NULL, f->branch[0], false);
         norm(p, y->router_norm, NULL, NULL, f->exact, false);
         norm(p, y->expert_norm, NULL, f->normed, NULL, has_fp8_experts(p, layer));
-        out = output_of(p, f->branch[1], false, true);
+        out = output_of(p, f->branch[1], false);
         experts(p, layer, a->router, &out);
         end_output(p, &out, f->branch[1], false);
         norm_add(p, f->branch[1], y->expert_post_norm, NULL, f->branch[0]);
@@ -388,7 +388,7 @@ static void feed_forward_half(launch *p, int32_t layer) {
     }
     const bool codes = has_fp8_experts(p, layer) || is_fp8(&y->gate_up) || is_fp8(&y->shared_gate_up);
     norm(p, y->ffn_norm, y->ffn_norm_bias, f->normed, y->router.w ? f->exact : NULL, codes);
-    output out = output_of(p, f->x, true, y->router.w);
+    output out = output_of(p, f->x, true);
     if (y->gate_up.w) feed_forward(p, &dense, &out);
     if (y->shared_gate_up.w) feed_forward(p, &shared, &out);
     if (y->router.w) experts(p, layer, a->router, &out);
@@ -406,7 +406,7 @@ static void condition(launch *p) {
     um_cu_blend_norm(&p->b, f->blend, c->norm->data, f->net->norm_eps, f->net->hidden, f->d->dtype, f->normed, p->s);
     check(p, "blend_norm");
     p->coded = NULL; /* f->normed has new contents */
-    output out = output_of(p, f->x, true, false);
+    output out = output_of(p, f->x, true);
     feed_forward(p, &l, &out);
     end_output(p, &out, f->x, true);
     add_partial(p);
