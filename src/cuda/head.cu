@@ -116,7 +116,7 @@ um_status um_cu_head_prepare(const um_cu_matrix *w, int32_t n, int32_t n_rows, u
     um_status s = UM_OK;
     for (int32_t first = 0; first < n && !s; first += UM_CU_VOCAB_TILE) {
         const um_cu_matrix tile = tile_of(w, first, UM_MIN(UM_CU_VOCAB_TILE, n - first));
-        s = um_cu_products_prepare(p, &tile, UM_MIN(n_rows, UM_CU_HEAD_ROWS), UM_F32, false, err);
+        s = um_cu_products_prepare(p, &tile, UM_MIN(n_rows, UM_CU_HEAD_ROWS), UM_F32, false, false, err);
     }
     return s;
 }

@@ -209,9 +209,10 @@ void um_cu_products_free(um_cu_products *p);
 /* Chooses the plans for y = W x with this weight shape and up to max_rows rows of x. Called before the first pass;
  * allocates, and waits for the device. The weights are not read. Returns at once for a shape that it knows. The first
  * call for a shape needs temporary device memory: the size of the weights, of x and of y together, and 128 MiB.
- * out_type: UM_F32 or UM_BF16, the type of y. add: the products add to y. */
+ * out_type: UM_F32 or UM_BF16, the type of y. add: the products add to y. gated: the weights are those of um_cu_gated;
+ * then the first call needs memory for half of y, too. */
 um_status um_cu_products_prepare(um_cu_products *p, const um_cu_matrix *w, int32_t max_rows, um_dtype out_type,
-                                 bool add, um_err *err);
+                                 bool add, bool gated, um_err *err);
 /* The input of a product: n rows of the type of its weights. */
 typedef struct um_cu_rows {
     const void *data;   /* [n, in] */

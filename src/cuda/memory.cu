@@ -310,14 +310,16 @@ static um_status prepare_products(um_forward *f, um_err *err) {
                        {&y->shared_gate_up, operand, false},
                        {&y->shared_down, sum, !group || y->gate_up.w},
                        {&y->router, UM_F32, false}};
-        for (size_t k = 0; k < UM_LEN(product) && !s; k++)
-            if (product[k].w->w)
-                s = um_cu_products_prepare(f->products, &product[k].w->w->m, T, product[k].type, product[k].add, err);
+        for (size_t k = 0; k < UM_LEN(product) && !s; k++) {
+            const um_linear *w = product[k].w;
+            const bool gated = w == &y->gate_up || w == &y->shared_gate_up;
+            if (w->w) s = um_cu_products_prepare(f->products, &w->w->m, T, product[k].type, product[k].add, gated, err);
+        }
     }
     const um_conditioning *c = &n->conditioning;
-    if (!s && c->n_ff) s = um_cu_products_prepare(f->products, &c->gate_up.w->m, T, operand, false, err);
+    if (!s && c->n_ff) s = um_cu_products_prepare(f->products, &c->gate_up.w->m, T, operand, false, true, err);
     if (!s && c->n_ff)
-        s = um_cu_products_prepare(f->products, &c->down.w->m, T, n->rank ? operand : UM_F32, !n->rank, err);
+        s = um_cu_products_prepare(f->products, &c->down.w->m, T, n->rank ? operand : UM_F32, !n->rank, false, err);
     const um_cut_range own = um_cu_head_ids(n, n->rank ? n->rank->index : 0);
     return s ? s : um_cu_head_prepare(&n->head->m, (int32_t)(own.end - own.start), f->c.max_rows, f->products, err);
 }

@@ -98,16 +98,20 @@ static um_cu_shape *find_shape(const um_cu_products *p, const um_cu_matrix *w, u
 }
 
 um_status um_cu_products_prepare(um_cu_products *p, const um_cu_matrix *w, int32_t max_rows, um_dtype out_type,
-                                 bool add, um_err *err) {
+                                 bool add, bool gated, um_err *err) {
     if (!suits_library(w)) return UM_OK;
     um_cu_shape *shape = find_shape(p, w, out_type, add);
-    if (shape && (shape->n_buckets == UM_CU_BUCKETS || um_cu_bucket[shape->n_buckets - 1] >= max_rows)) return UM_OK;
+    gated |= shape && shape->gated;
+    if (shape && shape->gated == gated &&
+        (shape->n_buckets == UM_CU_BUCKETS || um_cu_bucket[shape->n_buckets - 1] >= max_rows))
+        return UM_OK;
     um_cu_shape planned = {};
     planned.rows = w->rows;
     planned.in = w->in;
     planned.type = w->type;
     planned.out_type = out_type;
     planned.add = add;
+    planned.gated = gated;
     const double start = um_now();
     const um_status s = um_cu_plan_shape(p, &planned, max_rows, err);
     p->info.seconds += um_now() - start;
@@ -155,11 +159,29 @@ static bool start_library(const um_cu_products *p, const um_cu_shape *shape, con
 
 bool um_cu_method_start(const um_cu_products *p, const um_cu_shape *shape, const um_cu_method *method,
                         const um_cu_job *job, cudaStream_t s) {
-    if (!method->stream) return start_library(p, shape, &method->algo, job, s);
-    um_cu_stream stream = stream_of(job->w, &job->x);
-    stream.y = job->y, stream.rows = shape->rows, stream.stride = job->stride;
-    stream.add = shape->add, stream.out_type = shape->out_type;
-    return um_cu_stream_suits(&stream) && um_cu_stream_product(&stream, p->n_processors, s) == UM_OK;
+    if (method->kind == UM_CU_LIBRARY) return start_library(p, shape, &method->algo, job, s);
+    um_cu_stream own = stream_of(job->w, &job->x);
+    own.y = job->y, own.rows = shape->rows, own.stride = job->stride;
+    own.add = shape->add, own.out_type = shape->out_type;
+    if (method->kind == UM_CU_MANY)
+        return um_cu_many_suits(&own) && um_cu_many_product(&own, p->n_processors, s) == UM_OK;
+    return um_cu_stream_suits(&own) && um_cu_stream_product(&own, p->n_processors, s) == UM_OK;
+}
+
+static um_cu_stream gated_of(const um_cu_job *job) {
+    um_cu_stream own = stream_of(job->w, &job->x);
+    own.y = job->y, own.rows = job->w->rows / 2, own.stride = job->stride, own.gated = true, own.out_type = UM_BF16;
+    return own;
+}
+
+bool um_cu_gated_suits(const um_cu_job *job) {
+    const um_cu_stream own = gated_of(job);
+    return um_cu_many_suits(&own);
+}
+
+bool um_cu_gated_start(const um_cu_products *p, const um_cu_job *job, cudaStream_t s) {
+    const um_cu_stream own = gated_of(job);
+    return um_cu_many_suits(&own) && um_cu_many_product(&own, p->n_processors, s) == UM_OK;
 }
 
 /* Returns the plan for the first tokens of T. */
@@ -203,12 +225,30 @@ um_status um_cu_linear(um_cu_products *p, const um_cu_matrix *w, um_cu_rows x, b
     return UM_OK;
 }
 
+/* um_cu_gated for more tokens than product_stream.cu computes. */
+static bool gated_many(const um_cu_products *p, const um_cu_shape *shape, um_cu_job job, cudaStream_t s) {
+    for (int32_t left = job.x.n; left > 0; left -= plan_of(shape, left)->rows_at_once)
+        if (!plan_of(shape, left)->gated) return false;
+    for (int32_t left = job.x.n; left;) {
+        const um_cu_plan *plan = plan_of(shape, left);
+        job.x.n = UM_MIN(left, plan->rows_at_once);
+        if (!um_cu_gated_start(p, &job, s)) return false;
+        job.x.data = (const um_bf16 *)job.x.data + (size_t)job.x.n * (size_t)shape->in;
+        job.y = (um_bf16 *)job.y + (size_t)job.x.n * (size_t)job.stride;
+        left -= job.x.n;
+    }
+    return true;
+}
+
 bool um_cu_gated(um_cu_products *p, const um_cu_matrix *w, um_cu_rows x, void *y, cudaStream_t s) {
-    if (x.n == 0 || x.n > UM_CU_STREAM_TOKENS || !suits_library(w)) return false;
+    if (x.n == 0 || !suits_library(w)) return false;
     const um_cu_shape *shape = find_shape(p, w, UM_BF16, false);
-    if (!shape || shape->simt || !plan_of(shape, x.n)->method.stream) return false;
+    if (!shape || shape->simt) return false;
+    const int32_t rows = w->rows / 2;
+    if (x.n > UM_CU_STREAM_TOKENS) return w->type == UM_BF16 && gated_many(p, shape, {w, x, y, rows}, s);
+    if (plan_of(shape, x.n)->method.kind != UM_CU_STREAM) return false;
     um_cu_stream job = stream_of(w, &x);
-    job.y = y, job.rows = w->rows / 2, job.stride = job.rows, job.gated = true, job.out_type = UM_BF16;
+    job.y = y, job.rows = rows, job.stride = rows, job.gated = true, job.out_type = UM_BF16;
     return um_cu_stream_suits(&job) && um_cu_stream_product(&job, p->n_processors, s) == UM_OK;
 }
 

@@ -1,5 +1,6 @@
 /* product: the parts of um_cu_linear (kernels.cuh). product.cu keeps the plans and starts the products, product_plan.cu
- * chooses the plans of a weight shape, product_simt.cu computes products without cuBLASLt. */
+ * chooses the plans of a weight shape, product_simt.cu computes products without cuBLASLt. product_stream.cu and
+ * product_many.cu have the kernels of our own for Hopper GPUs. */
 #ifndef UM_CUDA_PRODUCT_CUH
 #define UM_CUDA_PRODUCT_CUH
 
@@ -47,6 +48,13 @@ um_status um_cu_stream_product(const um_cu_stream *p, int n_processors, cudaStre
 /* The part of um_cu_stream_product for e4m3. */
 cudaError_t um_cu_stream_fp8(const um_cu_stream *p, int n_processors, cudaStream_t s);
 
+/* ---- Products of more tokens on Hopper GPUs (product_many.cu) ---- */
+
+/* Returns whether the sizes suit the kernel: bf16 to bf16, nothing added, rows and columns a multiple of 8. */
+bool um_cu_many_suits(const um_cu_stream *p);
+/* As um_cu_stream_product, with the same bits, for any T > 0. */
+um_status um_cu_many_product(const um_cu_stream *p, int n_processors, cudaStream_t s);
+
 /* ---- Products by cuBLASLt ---- */
 
 /* A plan serves the numbers of tokens above the bucket before its own, up to its own. Larger products are computed in
@@ -55,14 +63,16 @@ enum { UM_CU_BUCKETS = 12 };
 extern const int32_t um_cu_bucket[UM_CU_BUCKETS];
 
 /* How a product is computed: by a kernel of our own, or by an algorithm of cuBLASLt. */
+typedef enum um_cu_kind { UM_CU_LIBRARY, UM_CU_STREAM, UM_CU_MANY } um_cu_kind;
 typedef struct um_cu_method {
-    bool stream; /* product_stream.cu */
+    um_cu_kind kind;
     cublasLtMatmulAlgo_t algo;
 } um_cu_method;
 
 typedef struct um_cu_plan {
     um_cu_method method;
     int32_t rows_at_once; /* tokens that the method computes at a time; 0: there is no plan */
+    bool gated;           /* product_many.cu computes product and gate at once */
 } um_cu_plan;
 
 /* The plans of all weights of one shape. */
@@ -70,6 +80,7 @@ typedef struct um_cu_shape {
     int32_t rows, in;
     um_dtype type, out_type; /* of the weights: UM_BF16 or UM_F8; of y */
     bool add;
+    bool gated;        /* the rows of a gate above those of up, for um_cu_gated */
     bool simt;         /* cuBLASLt has no suitable algorithm: product_simt.cu computes the products */
     bool like_stream;  /* all plans have the bits of product_stream.cu */
     int32_t n_buckets; /* buckets that were planned */
@@ -82,7 +93,7 @@ struct um_cu_products {
     void *workspace;
     size_t workspace_bytes;
     bool deterministic;
-    bool has_stream; /* the device runs product_stream.cu */
+    bool has_stream; /* the device runs product_stream.cu and product_many.cu */
     int n_processors;
     um_cu_shape *shape; /* [info.n_shapes] */
     um_cu_products_info info;
@@ -103,6 +114,10 @@ typedef struct um_cu_job {
 } um_cu_job;
 /* Returns the description of a product for cuBLASLt: p->product, or p->product_fp8 with the scales of the job. */
 cublasLtMatmulDescOpaque_t um_cu_description(const um_cu_products *p, const um_cu_job *job);
+/* Starts y = silu(gate x) * (up x) by product_many.cu, for a job whose weights are gate above up. Both return whether
+ * the kernel supports it. */
+bool um_cu_gated_suits(const um_cu_job *job);
+bool um_cu_gated_start(const um_cu_products *p, const um_cu_job *job, cudaStream_t s);
 /* Starts y = W x (+ y), all at once, by this method. Returns whether the method supports it. */
 bool um_cu_method_start(const um_cu_products *p, const um_cu_shape *shape, const um_cu_method *method,
                         const um_cu_job *job, cudaStream_t s);

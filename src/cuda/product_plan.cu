@@ -27,8 +27,8 @@ enum {
     ALIGN = 256
 };
 enum { MANY_TOKENS = 1024, MANY_PROPOSALS = 8 }; /* products of this size take long: fewer candidates will do */
-/* What a kernel of product_stream.cu saves in a pass, where it reads its first weights while the kernel before ends,
- * and computes the gate as well. A single product does not show it. */
+/* What a kernel of our own saves in a pass, where it reads its first weights while the kernel before ends. A single
+ * product does not show it. */
 static const float EARLY_US = 4;
 static const size_t FLUSH_BYTES = (size_t)128 << 20; /* overwritten before each timed run to clear the L2 cache */
 
@@ -55,6 +55,7 @@ typedef struct test {
     char *memory; /* all of the device memory */
     um_cu_matrix w;
     char *x, *y, *flush;
+    char *gate;  /* the output of a gate, for gated shapes */
     float *ones; /* the scales of all rows, for UM_F8 */
     outcome *result;
     trial *trial; /* [n_trials] */
@@ -162,7 +163,8 @@ static um_status open_test(test *e, um_cu_products *p, um_cu_shape *shape, um_er
     const size_t size = um_dtype_size(shape->type), n_ones = shape->type == UM_F8 ? UM_MAX(rows, T) : 0;
     const size_t w_bytes = rounded(um_mul(rows, in) * size), x_bytes = rounded(T * in * size);
     const size_t y_bytes = rounded(T * rows * um_dtype_size(shape->out_type)), ones = rounded(n_ones * sizeof(float));
-    const size_t bytes = w_bytes + x_bytes + y_bytes + ones + FLUSH_BYTES + rounded(sizeof(outcome));
+    const size_t gate_bytes = shape->gated ? rounded(y_bytes / 2) : 0;
+    const size_t bytes = w_bytes + x_bytes + y_bytes + gate_bytes + ones + FLUSH_BYTES + rounded(sizeof(outcome));
     e->p = p;
     e->shape = shape;
     e->trial = UM_NEW_ARRAY(trial, (size_t)UM_CU_BUCKETS * CANDIDATES);
@@ -175,7 +177,8 @@ static um_status open_test(test *e, um_cu_products *p, um_cu_shape *shape, um_er
     e->x = e->memory + w_bytes;
     e->y = e->x + x_bytes;
     e->ones = n_ones ? (float *)(e->y + y_bytes) : NULL;
-    e->flush = e->y + y_bytes + ones;
+    e->gate = e->y + y_bytes + ones;
+    e->flush = e->gate + gate_bytes;
     e->result = (outcome *)(e->flush + FLUSH_BYTES);
     e->w = {shape->rows, shape->in, shape->type, e->memory, e->ones};
     UM_CU_TRY(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), err);
@@ -227,14 +230,16 @@ static um_status set_preference(cublasLtMatmulPreferenceOpaque_t *preference, co
     return UM_OK;
 }
 
-/* Appends the kernel of product_stream.cu to the trials of a bucket. */
-static void propose_stream(test *e, int bucket) {
+/* Appends the kernel of our own to the trials of a bucket: that of product_stream.cu, or for more tokens that of
+ * product_many.cu. */
+static void propose_own(test *e, int bucket) {
     um_cu_stream job = {};
     job.rows = job.stride = e->shape->rows, job.in = e->shape->in, job.T = um_cu_bucket[bucket];
-    job.w_scale = e->ones;
-    if (!e->p->has_stream || !um_cu_stream_suits(&job)) return;
+    job.add = e->shape->add, job.out_type = e->shape->out_type, job.w_scale = e->ones;
+    const bool many = job.T > UM_CU_STREAM_TOKENS;
+    if (!e->p->has_stream || !(many ? um_cu_many_suits(&job) : um_cu_stream_suits(&job))) return;
     trial *added = &e->trial[e->n_trials++];
-    added->method.stream = true;
+    added->method.kind = many ? UM_CU_MANY : UM_CU_STREAM;
     added->bucket = bucket;
 }
 
@@ -329,28 +334,46 @@ static const trial *choose_order(test *e) {
         trial *t = &e->trial[i];
         t->agrees = t->usable && (!e->p->deterministic || same_order(t, chosen));
         e->p->info.n_agreed += t->agrees;
-        e->shape->like_stream |= t->method.stream && t->agrees;
+        e->shape->like_stream |= t->method.kind == UM_CU_STREAM && t->agrees;
     }
     return chosen;
 }
 
-/* Measures a trial for the largest number of tokens of its bucket: the shortest of a few runs. Gives up early on slow
+/* What is measured: a product alone, with the gate behind it, or both by one kernel. */
+typedef enum work { PRODUCT, PRODUCT_AND_GATE, GATED_PRODUCT } work;
+
+static um_cu_job gated_job_of(const test *e, int32_t T) {
+    um_cu_job job = job_of(e, T);
+    job.y = e->gate;
+    job.stride = e->shape->rows / 2;
+    return job;
+}
+
+static bool start_work(const test *e, work what, const um_cu_method *method, int32_t T) {
+    const um_cu_job job = job_of(e, T), gated = gated_job_of(e, T);
+    if (what == GATED_PRODUCT) return um_cu_gated_start(e->p, &gated, e->stream);
+    if (!um_cu_method_start(e->p, e->shape, method, &job, e->stream)) return false;
+    if (what == PRODUCT_AND_GATE) um_cu_gate(e->y, T, gated.stride, UM_ACT_SILU, UM_BF16, e->gate, NULL, e->stream);
+    return true;
+}
+
+/* Measures a method for the largest number of tokens of a bucket: the shortest of a few runs. Gives up early on slow
  * ones: those that take twice `best` microseconds. */
-static um_status measure(test *e, const trial *t, float best, float *us, um_err *err) {
-    const um_cu_job job = job_of(e, um_cu_bucket[t->bucket]);
+static um_status measure(test *e, work what, const um_cu_method *method, int bucket, float best, float *us,
+                         um_err *err) {
     *us = INFINITY;
     for (int i = 0; i < RUNS && (i == 0 || *us < 2 * best); i++) {
         float ms;
         UM_CU_TRY(cudaMemsetAsync(e->flush, i, FLUSH_BYTES, e->stream), err);
         UM_CU_TRY(cudaEventRecord(e->from, e->stream), err);
-        if (!um_cu_method_start(e->p, e->shape, &t->method, &job, e->stream))
-            return um_fail(err, UM_EDEVICE, "a product of %d tokens that ran before failed", um_cu_bucket[t->bucket]);
+        if (!start_work(e, what, method, um_cu_bucket[bucket]))
+            return um_fail(err, UM_EDEVICE, "a product of %d tokens that ran before failed", um_cu_bucket[bucket]);
         UM_CU_TRY(cudaEventRecord(e->to, e->stream), err);
         UM_CU_TRY(cudaEventSynchronize(e->to), err);
         UM_CU_TRY(cudaEventElapsedTime(&ms, e->from, e->to), err);
         *us = UM_MIN(*us, 1000 * ms);
     }
-    if (t->method.stream) *us -= EARLY_US;
+    if (method->kind != UM_CU_LIBRARY) *us -= EARLY_US;
     return UM_OK;
 }
 
@@ -361,7 +384,8 @@ static um_status take_fastest(test *e, um_err *err) {
         um_cu_plan *plan = &e->shape->plan[t->bucket];
         float us;
         if (!t->agrees) continue;
-        const um_status s = measure(e, t, plan->rows_at_once ? e->us[t->bucket] : INFINITY, &us, err);
+        const um_status s =
+            measure(e, PRODUCT, &t->method, t->bucket, plan->rows_at_once ? e->us[t->bucket] : INFINITY, &us, err);
         if (s) return s;
         if (plan->rows_at_once && us >= e->us[t->bucket]) continue;
         e->us[t->bucket] = us;
@@ -369,6 +393,22 @@ static um_status take_fastest(test *e, um_err *err) {
         plan->rows_at_once = um_cu_bucket[t->bucket];
     }
     return UM_OK;
+}
+
+/* Lets product_many.cu compute product and gate at once where that is faster than the plan and the gate. */
+static um_status plan_gates(test *e, um_err *err) {
+    um_status s = UM_OK;
+    for (int i = 0; i < e->n_trials && !s; i++) {
+        const trial *t = &e->trial[i];
+        um_cu_plan *plan = &e->shape->plan[t->bucket];
+        float apart, together;
+        const um_cu_job gated = gated_job_of(e, um_cu_bucket[t->bucket]);
+        if (!t->agrees || t->method.kind != UM_CU_MANY || !um_cu_gated_suits(&gated)) continue;
+        s = measure(e, PRODUCT_AND_GATE, &plan->method, t->bucket, INFINITY, &apart, err);
+        if (!s) s = measure(e, GATED_PRODUCT, &t->method, t->bucket, INFINITY, &together, err);
+        if (!s) plan->gated = together < apart;
+    }
+    return s;
 }
 
 /* Tries the algorithm of another bucket for a bucket that has no plan. */
@@ -412,7 +452,7 @@ static um_status fill_gaps(test *e, const trial *chosen, um_err *err) {
 static um_status plan(test *e, um_err *err) {
     um_status s = UM_OK;
     for (int b = 0; b < e->shape->n_buckets && !s; b++) {
-        propose_stream(e, b);
+        propose_own(e, b);
         s = propose(e, b, err);
     }
     for (int i = 0; i < e->n_trials && !s; i++) s = run_trial(e, &e->trial[i], err);
@@ -424,15 +464,21 @@ static um_status plan(test *e, um_err *err) {
         return UM_OK;
     }
     s = take_fastest(e, err);
+    if (!s && e->shape->gated && e->shape->type == UM_BF16 && e->shape->out_type == UM_BF16) s = plan_gates(e, err);
     return s ? s : fill_gaps(e, chosen, err);
 }
 
+/* Writes one line to the log: the microseconds of each plan, with s or m for the kernels of our own, and with g where
+ * product_many.cu computes the gate as well. */
 static void report(const test *e, double seconds) {
     char line[512];
     int n = 0;
-    for (int b = 0; b < e->shape->n_buckets && n < (int)sizeof line - 32; b++)
-        n += snprintf(line + n, sizeof line - (size_t)n, " %d:%.1f%s", um_cu_bucket[b], (double)e->us[b],
-                      e->shape->plan[b].method.stream ? "s" : "");
+    for (int b = 0; b < e->shape->n_buckets && n < (int)sizeof line - 32; b++) {
+        const um_cu_plan *plan = &e->shape->plan[b];
+        static const char *const kinds[] = {"", "s", "m"};
+        n += snprintf(line + n, sizeof line - (size_t)n, " %d:%.1f%s%s", um_cu_bucket[b], (double)e->us[b],
+                      kinds[plan->method.kind], plan->gated ? "g" : "");
+    }
     um_log(UM_LOG_DEBUG, "products %d x %d to %s%s: %d algorithms in %.2f s; tokens:us%s%s", e->shape->rows,
            e->shape->in, um_dtype_name(e->shape->out_type), e->shape->add ? ", added" : "", e->n_trials, seconds, line,
            e->shape->simt ? "; without cuBLASLt" : "");

@@ -51,6 +51,8 @@ template <int N> static __device__ __forceinline__ void um_cu_hold_operands(uint
 #define UM_CU_L48    UM_CU_L36 ", %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define UM_CU_L64    UM_CU_L48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define UM_CU_L72    UM_CU_L64 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define UM_CU_L84    UM_CU_L72 ", %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83"
+#define UM_CU_L96    UM_CU_L84 ", %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define UM_CU_D4(i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define UM_CU_D8(i)  UM_CU_D4(i), UM_CU_D4(i + 4)
 #define UM_CU_D16(i) UM_CU_D8(i), UM_CU_D8(i + 8)
@@ -98,6 +100,20 @@ UM_CU_DEFINE_MULTIPLY(72, UM_CU_L36, 36, 37, UM_CU_D32(0), UM_CU_D4(32))
 UM_CU_DEFINE_MULTIPLY(96, UM_CU_L48, 48, 49, UM_CU_D32(0), UM_CU_D16(32))
 UM_CU_DEFINE_MULTIPLY(128, UM_CU_L64, 64, 65, UM_CU_D32(0), UM_CU_D32(32))
 UM_CU_DEFINE_MULTIPLY(144, UM_CU_L72, 72, 73, UM_CU_D32(0), UM_CU_D32(32), UM_CU_D8(64))
+
+/* d = x w, or with `add` d += x w, as um_cu_multiply<192> for bf16. Without `add` d may be undefined. */
+static __device__ __forceinline__ void um_cu_multiply_or_begin_192(float *d, uint32_t x, uint32_t w, bool add) {
+    asm volatile("{\n"
+                 ".reg .b64 da, db;\n"
+                 ".reg .pred adds;\n"
+                 "mov.b64 da, {%96, " UM_CU_OPERAND_HIGH "};\n"
+                 "mov.b64 db, {%97, " UM_CU_OPERAND_HIGH "};\n"
+                 "setp.ne.u32 adds, %98, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" UM_CU_L96 "}, da, db, adds, 1, 1, 0, 0;\n"
+                 "}"
+                 : UM_CU_D32(0), UM_CU_D32(32), UM_CU_D32(64)
+                 : "r"(x), "r"(w), "r"((uint32_t)add));
+}
 
 /* ---- The first operand in registers ------------------------------------------------------------------------------ */
 

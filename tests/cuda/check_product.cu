@@ -64,7 +64,7 @@ static void run_small(check *c, const check_case *k) {
     a.stride = stride;
     a.stream = check_stream(c);
     const size_t size = um_dtype_size(a.out_type);
-    check_status(c, um_cu_products_prepare(a.p, &a.w, TOKENS_MAX, a.out_type, a.add, &err), &err);
+    check_status(c, um_cu_products_prepare(a.p, &a.w, TOKENS_MAX, a.out_type, a.add, false, &err), &err);
     const void *initial = check_operand(c, before, (size_t)most * stride, a.out_type);
     a.y = check_device(c, ((size_t)most + 1) * stride * size);
 
@@ -165,7 +165,7 @@ static linear_args large(check *c, const check_case *k) {
     a.out_type = k->n[4] ? UM_F32 : UM_BF16;
     a.stride = rows;
     a.stream = check_stream(c);
-    check_status(c, um_cu_products_prepare(a.p, &a.w, TOKENS_MAX, a.out_type, a.add, &err), &err);
+    check_status(c, um_cu_products_prepare(a.p, &a.w, TOKENS_MAX, a.out_type, a.add, false, &err), &err);
     return a;
 }
 
@@ -247,7 +247,7 @@ static void run_views(check *c, const check_case *k) {
         a.w.rows = UM_MIN(group, rows - first);
         a.w.data = (char *)whole.data + (size_t)first * in * um_dtype_size(k->type);
         if (whole.scale) a.w.scale = whole.scale + first;
-        check_status(c, um_cu_products_prepare(a.p, &a.w, T, a.out_type, false, &err), &err);
+        check_status(c, um_cu_products_prepare(a.p, &a.w, T, a.out_type, false, false, &err), &err);
         linear(c, &a);
         const float *got = check_floats_of(c, a.y, (size_t)T * group, UM_F32);
         for (int32_t t = 0; t < T; t++)
@@ -290,12 +290,10 @@ static void run_prepare(check *c, const check_case *k) {
     static const struct {
         int32_t rows, in;
         um_dtype out_type;
-        bool add;
-    } shape[] = {{12288, 4096, UM_BF16, false},
-                 {4096, 4096, UM_F32, true},
-                 {24576, 4096, UM_BF16, false},
-                 {4096, 12288, UM_F32, true},
-                 {8192, 4096, UM_F32, false}};
+        bool add, gated;
+    } shape[] = {{12288, 4096, UM_BF16},         {4096, 4096, UM_F32, true}, {24576, 4096, UM_BF16, false, true},
+                 {24, 64, UM_BF16, false, true}, /* no kernel computes 12 rows with their gates */
+                 {4096, 12288, UM_F32, true},    {8192, 4096, UM_F32}};
     um_err err;
     um_cu_products *p = NULL;
     um_cu_matrix w = {};
@@ -311,7 +309,9 @@ static void run_prepare(check *c, const check_case *k) {
         for (size_t i = 0; i < UM_LEN(shape); i++) {
             w.rows = shape[i].rows;
             w.in = shape[i].in;
-            check_status(c, um_cu_products_prepare(p, &w, TOKENS_MAX, shape[i].out_type, shape[i].add, &err), &err);
+            check_status(
+                c, um_cu_products_prepare(p, &w, TOKENS_MAX, shape[i].out_type, shape[i].add, shape[i].gated, &err),
+                &err);
         }
         info = um_cu_products_get_info(p);
         check_true(c, round == 0 || info.seconds == before, "known shapes were planned again");

@@ -1,5 +1,5 @@
-/* Products of few tokens on Hopper GPUs: against the reference, the bits of rows for different numbers of tokens, and
- * times of the shapes of released models. */
+/* Products on Hopper GPUs. Those of few tokens: against the reference, the bits of rows for different numbers of
+ * tokens, and times of the shapes of released models. Those of many tokens: the bits of the former. */
 #include "check.cuh"
 #include "cuda/product.cuh"
 
@@ -13,11 +13,12 @@ typedef struct stream_args {
 } stream_args;
 static void stream_call(void *arg) {
     stream_args *a = (stream_args *)arg;
-    a->status = um_cu_stream_product(&a->job, a->n_processors, check_stream(a->c));
+    a->status = a->job.T > TOKENS_MAX ? um_cu_many_product(&a->job, a->n_processors, check_stream(a->c))
+                                      : um_cu_stream_product(&a->job, a->n_processors, check_stream(a->c));
 }
 static void stream(stream_args *a) {
     stream_call(a);
-    check_true(a->c, a->status == UM_OK, "um_cu_stream_product returned %d for %d tokens", a->status, a->job.T);
+    check_true(a->c, a->status == UM_OK, "the product of %d tokens returned %d", a->job.T, a->status);
     check_cuda(a->c, cudaGetLastError(), "stream");
 }
 
@@ -118,17 +119,86 @@ static void run_time(check *c, const check_case *k) {
                2.0 * all * in * T, stream_call, &a);
 }
 
+/* Computes the tokens [0, T) with the kernels for few tokens. */
+static void in_groups(stream_args *a, int32_t T) {
+    const um_cu_stream all = a->job;
+    const size_t size = um_dtype_size(all.out_type);
+    for (int32_t t = 0; t < T; t += TOKENS_MAX) {
+        a->job.T = UM_MIN(TOKENS_MAX, T - t);
+        a->job.x = (const um_bf16 *)all.x + (size_t)t * all.x_stride;
+        a->job.y = (char *)all.y + (size_t)t * all.stride * size;
+        stream(a);
+    }
+    a->job = all;
+}
+
+/* product_many.cu gives the bits of product_stream.cu, and writes nothing else. n: as for run_small, with the most
+ * tokens in n[6]. */
+static void run_many(check *c, const check_case *k) {
+    static const int32_t tokens[] = {1, 64, 129, 200, 384, 513, 1056, 2048, 2300};
+    const int32_t rows = k->n[0], in = k->n[1], most = k->n[6], stride = rows + k->n[5];
+    if (!has_stream()) return;
+    const um_tensor tensor = check_tensor(c, k->n[4] ? 2 * rows : rows, in, k->type);
+    const um_cu_matrix w = check_matrix(c, &tensor, k->type);
+    float *x = check_floats(c, (size_t)most * in), *before = check_floats(c, (size_t)most * stride);
+    const um_cu_rows operand = check_rows(c, x, most, in, k->type);
+    stream_args a = made(c, k, &w, &operand);
+    const size_t bytes = (size_t)most * stride * um_dtype_size(a.job.out_type);
+    const void *initial = check_operand(c, before, (size_t)most * stride, a.job.out_type);
+    void *y[2] = {check_device(c, bytes), check_device(c, bytes)};
+    for (size_t i = 0; i < UM_LEN(tokens) && tokens[i] <= most; i++) {
+        check_cuda(c, cudaMemcpy(y[0], initial, bytes, cudaMemcpyDeviceToDevice), "copy");
+        check_cuda(c, cudaMemcpy(y[1], initial, bytes, cudaMemcpyDeviceToDevice), "copy");
+        a.job.y = y[0];
+        in_groups(&a, tokens[i]);
+        a.job.y = y[1], a.job.T = tokens[i];
+        check_true(c, um_cu_many_suits(&a.job), "the kernel doesn't suit");
+        const um_status s = um_cu_many_product(&a.job, a.n_processors, check_stream(c));
+        check_true(c, s == UM_OK, "um_cu_many_product returned %d for %d tokens", s, tokens[i]);
+        const void *want = check_download(c, y[0], bytes);
+        check_same(c, "y of many tokens", check_download(c, y[1], bytes), want, bytes);
+    }
+}
+
+/* The gate of product_many.cu gives the bits of that of product_stream.cu for all numbers of bf16. */
+static void run_gates(check *c, const check_case *) {
+    enum { N = 65536, IN = 8, T = TOKENS_MAX + 1, ONE = 0x3f80 };
+    if (!has_stream()) return;
+    uint16_t *w = (uint16_t *)check_host(c, (size_t)2 * N * IN * sizeof *w), x[T * IN] = {};
+    memset(w, 0, (size_t)2 * N * IN * sizeof *w);
+    for (int i = 0; i < N; i++) w[i * IN] = (uint16_t)i, w[(N + i) * IN] = ONE;
+    for (int t = 0; t < T; t++) x[t * IN] = ONE;
+    const um_cu_matrix matrix = {2 * N, IN, UM_BF16, check_upload(c, w, (size_t)2 * N * IN * sizeof *w), NULL};
+    const um_cu_rows rows = {check_upload(c, x, sizeof x), NULL, T};
+    const check_case sizes = {"", NULL, {N, IN, 0, 0, 1}, UM_BF16};
+    stream_args a = made(c, &sizes, &matrix, &rows);
+    const size_t bytes = (size_t)T * N * sizeof(uint16_t);
+    void *y[2] = {check_device(c, bytes), check_device(c, bytes)};
+    a.job.y = y[0];
+    in_groups(&a, T);
+    a.job.y = y[1];
+    check_true(c, um_cu_many_product(&a.job, a.n_processors, check_stream(c)) == UM_OK, "the product failed");
+    const void *want = check_download(c, y[0], bytes);
+    check_same(c, "the gates", check_download(c, y[1], bytes), want, bytes);
+}
+
 #define SMALL_OF(type, word, rows, in, add, wide, gated)                                                               \
     {                                                                                                                  \
         word " " #rows "x" #in ", add " #add ", fp32 " #wide ", gated " #gated, run_small,                             \
             {rows, in, add, wide, gated, 0}, type                                                                      \
     }
+#define MANY(rows, in, gated, room, most)                                                                              \
+    { "many " #rows "x" #in ", gated " #gated, run_many, {rows, in, 0, 0, gated, room, most}, UM_BF16 }
 #define SMALL(rows, in, add, wide, gated) SMALL_OF(UM_BF16, "stream", rows, in, add, wide, gated)
 #define FP8(rows, in, add, wide, gated)   SMALL_OF(UM_F8, "fp8 stream", rows, in, add, wide, gated)
 #define TIMES_OF(type, name, rows, in, add, wide, gated)                                                               \
     {name ", 32 tokens", run_time, {rows, in, add, wide, gated, 0, 32}, type},                                         \
         {name ", 64 tokens", run_time, {rows, in, add, wide, gated, 0, 64}, type}, {                                   \
         name ", 128 tokens", run_time, {rows, in, add, wide, gated, 0, 128}, type                                      \
+    }
+#define MANY_TIMES(name, rows, in, gated)                                                                              \
+    {"many " name ", 512 tokens", run_time, {rows, in, 0, 0, gated, 0, 512}, UM_BF16}, {                               \
+        "many " name ", 2048 tokens", run_time, {rows, in, 0, 0, gated, 0, 2048}, UM_BF16                              \
     }
 #define TIMES(name, rows, in, add, wide, gated)                                                                        \
     TIMES_OF(UM_BF16, "stream " name, rows, in, add, wide, gated),                                                     \
@@ -156,6 +226,14 @@ static const check_case cases[] = {
     SMALL(8192, 256, 0, 0, 1),
     SMALL(12288, 256, 0, 0, 1),
     SMALL(18944, 128, 0, 0, 1),
+    MANY(8, 64, 0, 0, 2300),
+    MANY(200, 520, 0, 8, 2300),
+    MANY(8200, 136, 0, 0, 1056),
+    MANY(12288, 1024, 0, 0, 1056),
+    MANY(8, 8, 1, 0, 2300),
+    MANY(1000, 576, 1, 0, 2300),
+    MANY(6144, 1024, 1, 8, 2300),
+    {"many, all gates", run_gates, {}, UM_BF16},
     FP8(16, 128, 0, 0, 0),
     FP8(64, 64, 0, 1, 0),
     FP8(96, 48, 1, 1, 0),
@@ -172,6 +250,9 @@ static const check_case cases[] = {
     FP8(8192, 256, 0, 0, 1),
     FP8(12288, 256, 0, 0, 1),
     FP8(18944, 128, 0, 0, 1),
+    MANY_TIMES("qkv 12288x4096", 12288, 4096, 0),
+    MANY_TIMES("qkv 6144x4096", 6144, 4096, 0),
+    MANY_TIMES("gate_up 12288x4096, gated", 12288, 4096, 1),
     TIMES("qkv 12288x4096", 12288, 4096, 0, 0, 0),
     TIMES("qkv 6144x4096", 6144, 4096, 0, 0, 0),
     TIMES("o 4096x4096, added", 4096, 4096, 1, 1, 0),
