@@ -13,13 +13,12 @@
 
 #define RANK_PROCESS "--rank-process"
 
-/* Returns the name of the device of a rank on this host. */
+/* Writes the name of the device of a rank on this host. `device` may be `out`. */
 static inline void rank_device(char *out, size_t size, const char *device, int32_t rank) {
-    char name[32];
-    const bool is_host = !strncmp(device, "cpu", 3) || !strncmp(device, "ref", 3);
-    snprintf(name, sizeof name, "%.20s", device);
-    if (is_host) snprintf(out, size, "%s", name);
-    else snprintf(out, size, "%s:%d", name, rank);
+    const size_t n = strcspn(device, ":");
+    memmove(out, device, n);
+    if (strncmp(device, "cuda", 4)) out[n] = '\0';
+    else snprintf(out + n, size - n, ":%d", rank);
 }
 
 /* Starts the process of a rank. Everything that ranks must have in common is in c, which is the configuration of rank
