@@ -15,8 +15,6 @@
 
 int32_t um_link_rank(const um_link *l) { return l->rank; }
 
-int32_t um_link_ranks(const um_link *l) { return l->n; }
-
 int32_t um_link_failed_rank(const um_link *l) { return l->failed_rank; }
 
 static double patience(const um_link *l) { return l->rank ? l->timeout * LONGER + LONGER_SECONDS : l->timeout; }

@@ -42,7 +42,6 @@ um_status um_link_open(um_link **out, const um_launch *launch, int32_t n, const 
 void um_link_close(um_link *l);
 
 int32_t um_link_rank(const um_link *l);
-int32_t um_link_ranks(const um_link *l);
 /* Returns the rank that the last failed function blames. */
 int32_t um_link_failed_rank(const um_link *l);
 /* Tells the other ranks that this one has failed, or knows of a rank that has. Later calls do nothing. */
