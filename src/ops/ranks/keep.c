@@ -4,6 +4,7 @@
 
 struct um_kept_batch {
     um_arena memory; /* of the arrays of `batch` */
+    size_t size;     /* that have fitted into one chunk of it */
     um_batch batch;
     int32_t vocab, page_size;
 };
@@ -77,9 +78,20 @@ static um_row *copy_rows(um_kept_batch *k, const um_batch *b) {
     return to;
 }
 
+/* Frees the batch before. If it was the largest so far, room for it is allocated at once, so that batches of its size
+ * need no more memory. */
+static void make_room(um_kept_batch *k) {
+    const size_t used = k->memory.total;
+    um_arena_reset(&k->memory);
+    if (used <= k->size) return;
+    k->size = used + used / 2;
+    (void)um_arena_alloc(&k->memory, k->size);
+    um_arena_reset(&k->memory);
+}
+
 const um_batch *um_kept_batch_take(um_kept_batch *k, const um_batch *b) {
     const int32_t n = b->n_tokens;
-    um_arena_reset(&k->memory);
+    make_room(k);
     k->batch = *b;
     k->batch.id = (const int32_t *)copy(k, b->id, n, sizeof(int32_t));
     k->batch.pos = (const int32_t *)copy(k, b->pos, n, sizeof(int32_t));
