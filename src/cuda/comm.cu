@@ -15,7 +15,7 @@ struct um_cu_comm {
     int code;        /* of the first exchange that could not be started */
     bool is_closed;  /* handle can't be used any more; read and written atomically */
     double since;    /* um_now() when NCCL noticed an error; 0: it has not */
-    pthread_t abort; /* the thread that ends the ways */
+    pthread_t abort; /* the thread that aborts the connections */
     bool has_abort;
     pthread_mutex_t lock; /* of has_abort */
 };
@@ -93,8 +93,8 @@ void um_cu_comm_collect(um_cu_comm *c, void *parts, const size_t *at, cudaStream
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
 
-/* NCCL opens a way when it is first used, and chooses ways by the sizes of the parts. */
-static um_status open_ways(um_cu_comm *c, cudaStream_t s, um_err *err) {
+/* NCCL opens a connection when it is first used, and chooses connections by the sizes of the parts. */
+static um_status open_connections(um_cu_comm *c, cudaStream_t s, um_err *err) {
     static const size_t sizes[] = {1 << 10, 64 << 10, 1 << 20, 8 << 20};
     const size_t most = sizes[UM_LEN(sizes) - 1];
     size_t at[UM_RANKS_MAX + 1];
@@ -125,7 +125,7 @@ um_status um_cu_comm_new(um_cu_comm **out, int device, const um_device_card *lea
     pthread_mutex_init(&c->lock, NULL);
     um_status st = um_nccl_open(&c->nccl, UM_NCCL_LIBRARY, err);
     if (!st) st = check(&c->nccl, NULL, c->nccl.comm_init_rank(&c->handle, n, id, rank), "connecting the GPUs", err);
-    if (!st) st = open_ways(c, s, err);
+    if (!st) st = open_connections(c, s, err);
     if (st) {
         um_cu_comm_free(c);
         c = NULL;

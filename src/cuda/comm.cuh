@@ -12,11 +12,11 @@
 
 typedef struct um_cu_comm um_cu_comm;
 
-/* Joins the GPU `device` of this process with those of the other ranks, and opens all ways between them. Waits for the
+/* Joins the GPU `device` of this process with those of the other ranks, and opens all connections. Waits for the
  * others without a limit. *out is released with um_cu_comm_free. Errors: UM_EDEVICE. */
 um_status um_cu_comm_new(um_cu_comm **out, int device, const um_device_card *leader, int32_t rank, int32_t n,
                          cudaStream_t s, um_err *err);
-/* Ends all ways. Waits some seconds for NCCL. No graph with exchanges may be left. c may be NULL. */
+/* Closes all connections. Waits some seconds for NCCL. No graph with exchanges may be left. c may be NULL. */
 void um_cu_comm_free(um_cu_comm *c);
 /* Ends the kernels that wait for other ranks; c can't be used any more. Does not wait. */
 void um_cu_comm_abort(um_cu_comm *c);

@@ -339,7 +339,8 @@ static const trial *choose_order(test *e) {
     return chosen;
 }
 
-/* What is measured: a product alone, with the gate behind it, or both by one kernel. */
+/* The work that is timed: the product, the product and then the kernel of the gate, or the kernel that computes both.
+ */
 typedef enum work { PRODUCT, PRODUCT_AND_GATE, GATED_PRODUCT } work;
 
 static um_cu_job gated_job_of(const test *e, int32_t T) {

@@ -90,9 +90,9 @@ static void start_job(um_forward *f, job_kind job) {
 
 static const double UNTIL_STUCK = 10, UNTIL_GIVEN_UP = 2;
 
-/* Waits until something has changed, or for a moment. The caller holds the lock. Where devices exchange results with
- * those of other processes, it then looks after the other processes; `begin` is the time from which these may be late.
- */
+/* Waits until something has changed, for at most LOOK_NS or SECOND_NS. The caller holds the lock. Where devices
+ * exchange results with those of other processes, it then checks whether one of these processes has failed or is late.
+ * begin: when the pass began (um_now). */
 static void wait_a_moment(um_forward *f, double begin) {
     static const long LOOK_NS = 20000000, SECOND_NS = 1000000000;
     struct timespec t;

@@ -4,7 +4,7 @@
 
 struct um_kept_batch {
     um_arena memory; /* of the arrays of `batch` */
-    size_t size;     /* that have fitted into one chunk of it */
+    size_t size;     /* bytes of the largest chunk that make_room has allocated */
     um_batch batch;
     int32_t vocab, page_size;
 };
