@@ -2,6 +2,7 @@
  * operations. */
 #include "cuda/fp8.cuh"
 #include "cuda/mma.cuh"
+#include "cuda/route.cuh"
 #include "cuda/rows.cuh"
 
 enum { FLAT_THREADS = 256 };
@@ -96,14 +97,11 @@ void um_cu_embed(const um_cu_batch *b, const um_cu_matrix *w, float scale, float
 
 /* ---- Rounding to e4m3 -------------------------------------------------------------------------------------------- */
 
-/* Grid: a block for each row. It finds the largest magnitude, then the scale, then the codes; the second time the row
- * comes from the cache. POWER: the scale is a power of two. */
+/* Rounds the block's row of n elements: finds the largest magnitude, then the scale, then the codes; the second time
+ * the row comes from the cache. POWER: the scale is a power of two. */
 template <typename E, bool POWER, int W>
-static __global__ void __launch_bounds__(FLAT_THREADS)
-    quantize_kernel(const E *x, int32_t n, unsigned char *code, float *scale) {
+static __device__ __forceinline__ void quantize_row(const E *x, int32_t n, unsigned char *code, float *scale) {
     __shared__ float part[WARPS_MAX];
-    um_cu_let_next_start();
-    um_cu_wait_for_previous();
     const size_t row = (size_t)blockIdx.x * n;
     float most = 0, v[W];
     for (int32_t i = threadIdx.x * W; i < n; i += FLAT_THREADS * W) {
@@ -123,6 +121,27 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
     if (threadIdx.x == 0) scale[blockIdx.x] = by;
 }
 
+/* Grid: a block for each row. */
+template <typename E, bool POWER, int W>
+static __global__ void __launch_bounds__(FLAT_THREADS)
+    quantize_kernel(const E *x, int32_t n, unsigned char *code, float *scale) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
+    quantize_row<E, POWER, W>(x, n, code, scale);
+}
+
+/* Grid: a block for each pair. Pairs without outputs are left out. */
+template <int W>
+static __global__ void __launch_bounds__(FLAT_THREADS)
+    quantize_pairs_kernel(um_cu_pairs p, int32_t n, unsigned char *code, float *scale) {
+    const int t = blockIdx.x / p.top_k, k = blockIdx.x % p.top_k;
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
+    if (t >= um_cu_header(p.b)->n_tokens) return;
+    const int2 own = um_cu_own_pairs(p, t);
+    if (k >= own.x && k < own.y) quantize_row<um_bf16, true, W>((const um_bf16 *)p.out, n, code, scale);
+}
+
 template <bool POWER, typename E>
 static void quantize(const E *x, int32_t rows, int32_t n, const um_cu_coded *out, cudaStream_t s) {
     const dim3 grid((unsigned)rows), block(FLAT_THREADS);
@@ -130,6 +149,14 @@ static void quantize(const E *x, int32_t rows, int32_t n, const um_cu_coded *out
     if (chunk_of(n) == CHUNK)
         um_cu_start(quantize_kernel<E, POWER, CHUNK>, grid, block, 0, s, x, n, out->code, out->scale);
     else um_cu_start(quantize_kernel<E, POWER, 1>, grid, block, 0, s, x, n, out->code, out->scale);
+}
+
+void um_cu_quantize_pairs(const um_cu_pairs *pairs, int32_t n, const um_cu_coded *out, cudaStream_t s) {
+    const dim3 grid((unsigned)(pairs->b.capacity.n_tokens * pairs->top_k)), block(FLAT_THREADS);
+    if (grid.x == 0) return;
+    if (chunk_of(n) == CHUNK)
+        um_cu_start(quantize_pairs_kernel<CHUNK>, grid, block, 0, s, *pairs, n, out->code, out->scale);
+    else um_cu_start(quantize_pairs_kernel<1>, grid, block, 0, s, *pairs, n, out->code, out->scale);
 }
 
 void um_cu_quantize(const um_bf16 *x, int32_t T, int32_t n, const um_cu_coded *out, cudaStream_t s) {

@@ -162,10 +162,11 @@ bool um_cu_divides(const um_cu_meeting *at, int32_t n, int32_t H);
  * bits of um_cu_sum_norm. */
 void um_cu_sum_norm_divided(float *x, const um_cu_partials *more, const float *w, float eps, int32_t n, int32_t H,
                             um_dtype type, const um_cu_copies *to, cudaStream_t s);
-/* The outputs of the experts of each token, times the weights of the experts, before they are added. */
+/* A row for each token and each of its experts: outputs of the experts, times the weights of the experts, before they
+ * are added, or inputs of their last products. */
 typedef struct um_cu_pairs {
     um_cu_batch b;
-    const void *out; /* [T, top_k, H] of `type`, aligned to 16 bytes; undefined for padding */
+    const void *out; /* [T, top_k, n] of `type`, aligned to 16 bytes; undefined for padding */
     um_dtype type;
     int32_t top_k;
     /* [ceil(E / 32), T] bitmap of the experts of each token. Only experts from first_own on, n_own of them, have
@@ -173,6 +174,8 @@ typedef struct um_cu_pairs {
     const uint32_t *chosen;
     int32_t first_own, n_own;
 } um_cu_pairs;
+/* Rounds rows of n elements of UM_BF16 as um_cu_quantize does; those without outputs are left out. */
+void um_cu_quantize_pairs(const um_cu_pairs *pairs, int32_t n, const um_cu_coded *out, cudaStream_t s);
 /* x[t] += out[t, k] for all k in ascending order, and then um_cu_norm of x, in one kernel where H allows it. n is the
  * capacity of the batch. `type` is that of the outputs, too. */
 void um_cu_pairs_norm(float *x, const um_cu_pairs *pairs, const float *w, const float *bias, float eps, int32_t n,

@@ -413,10 +413,12 @@ um_cu_pairs um_cu_moe_outputs(const um_cu_batch *b, const um_cu_moe *a, cudaStre
                           .w_scale = own(a->down_scale, a),
                           .x_scale = p.coded.scale};
     start_product<true>(&gate_up, a, s);
-    if (down_codes) um_cu_quantize((const um_bf16 *)p.gated, T * K, a->n_ff, &p.coded, s);
-    start_product<false>(&down, a, s);
     const bool all = a->n_own == a->route.n_experts;
-    return {*b, p.out, a->type, K, all ? NULL : p.routes.chosen, a->first_own, a->n_own};
+    um_cu_pairs pairs = {*b, p.gated, a->type, K, all ? NULL : p.routes.chosen, a->first_own, a->n_own};
+    if (down_codes) um_cu_quantize_pairs(&pairs, a->n_ff, &p.coded, s);
+    start_product<false>(&down, a, s);
+    pairs.out = p.out;
+    return pairs;
 }
 
 void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s) {
