@@ -1,8 +1,9 @@
 /* Compares the operations of the CUDA backend with the reference and times them: check [--time] [--unset] [--only WORD]
- * [--skip WORD] [--list]. --only runs the cases whose names contain the word, --skip those that don't; --skip may be
- * repeated. --unset leaves new device memory without values, so that compute-sanitizer's initcheck can find reads of
- * it. Prints one line for each case: worst relative error and, with --time, microseconds, GB/s, TFLOP/s and the share
- * of the limit. Exit status 1 when a case failed. */
+ * [--skip WORD] [--part I/N] [--list]. --only runs the cases whose names contain the word, --skip those that don't;
+ * --skip may be repeated. --part runs each N-th of them from the I-th on, counted from 0. --unset leaves new device
+ * memory without values, so that compute-sanitizer's initcheck can find reads of it. Prints one line for each case:
+ * worst relative error and, with --time, microseconds, GB/s, TFLOP/s and the share of the limit. Exit status 1 when a
+ * case failed. */
 #include "check.cuh"
 
 #include <stdarg.h>
@@ -315,10 +316,11 @@ static const check_list *const lists[] = {
     &embed_checks,  &norm_checks,   &product_checks, &stream_checks, &low_rank_checks, &kv_checks,  &attention_checks,
     &select_checks, &router_checks, &moe_checks,     &head_checks,   &fp8_checks,      &rank_checks};
 
-/* Which cases run: those whose name contains `only` and none of the words in `skip`. */
+/* Which cases run: those whose name contains `only` and none of the words in `skip`; of these each parts-th. */
 typedef struct choice {
     const char *only, *skip[SKIP_MAX];
     int n_skip;
+    int part, parts;
 } choice;
 
 static bool is_chosen(const choice *h, const char *name) {
@@ -344,22 +346,40 @@ static bool run_case(check *c, const check_case *k, double rate) {
     return !c->failed;
 }
 
-int main(int argc, char **argv) {
-    choice chosen = {""};
-    bool list = false;
-    check *c = UM_NEW(check);
+/* Returns the argument behind *i and moves *i there; NULL: none is left. */
+static const char *value_of(int argc, char **argv, int *i) { return *i + 1 < argc ? argv[++*i] : NULL; }
+
+/* Reads "I/N" with 0 <= I < N. */
+static bool read_part(const char *text, choice *h) {
+    return text && sscanf(text, "%d/%d", &h->part, &h->parts) == 2 && h->part >= 0 && h->part < h->parts;
+}
+
+/* Returns whether the arguments are good. */
+static bool read_arguments(int argc, char **argv, check *c, choice *h, bool *list) {
     for (int i = 1; i < argc; i++) {
+        bool ok = true;
         if (!strcmp(argv[i], "--time")) c->timed = true;
         else if (!strcmp(argv[i], "--unset")) c->unset = true;
-        else if (!strcmp(argv[i], "--list")) list = true;
+        else if (!strcmp(argv[i], "--list")) *list = true;
         else if (!strcmp(argv[i], "--verbose")) um_log_set_level(UM_LOG_DEBUG);
-        else if (!strcmp(argv[i], "--only") && i + 1 < argc) chosen.only = argv[++i];
-        else if (!strcmp(argv[i], "--skip") && i + 1 < argc && chosen.n_skip < SKIP_MAX)
-            chosen.skip[chosen.n_skip++] = argv[++i];
-        else {
-            fprintf(stderr, "usage: check [--time] [--unset] [--only WORD] [--skip WORD] [--list] [--verbose]\n");
-            return 2;
-        }
+        else if (!strcmp(argv[i], "--part")) ok = read_part(value_of(argc, argv, &i), h);
+        else if (!strcmp(argv[i], "--only")) ok = (h->only = value_of(argc, argv, &i)) != NULL;
+        else if (!strcmp(argv[i], "--skip") && h->n_skip < SKIP_MAX)
+            ok = (h->skip[h->n_skip++] = value_of(argc, argv, &i)) != NULL;
+        else ok = false;
+        if (!ok) return false;
+    }
+    return true;
+}
+
+int main(int argc, char **argv) {
+    choice chosen = {.only = "", .parts = 1};
+    bool list = false;
+    check *c = UM_NEW(check);
+    if (!read_arguments(argc, argv, c, &chosen, &list)) {
+        fprintf(stderr,
+                "usage: check [--time] [--unset] [--only WORD] [--skip WORD] [--part I/N] [--list] [--verbose]\n");
+        return 2;
     }
     const char *seed = getenv("UM_TEST_SEED");
     c->seed = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
@@ -377,10 +397,11 @@ int main(int argc, char **argv) {
         if (c->timed) printf(", reads %.0f GB/s", rate / 1e9);
         printf("\n");
     }
-    int n_run = 0, n_failed = 0;
+    int n_chosen = 0, n_run = 0, n_failed = 0;
     for (size_t i = 0; i < UM_LEN(lists); i++)
         for (int k = 0; k < lists[i]->n_cases; k++) {
             if (!is_chosen(&chosen, lists[i]->cases[k].name)) continue;
+            if (n_chosen++ % chosen.parts != chosen.part) continue;
             n_run++;
             if (list) printf("%s\n", lists[i]->cases[k].name);
             else n_failed += !run_case(c, &lists[i]->cases[k], rate);
