@@ -2,8 +2,8 @@
  * [--skip WORD] [--part I/N] [--list]. --only runs the cases whose names contain the word, --skip those that don't;
  * --skip may be repeated. --part runs each N-th of them from the I-th on, counted from 0. --unset leaves new device
  * memory without values, so that compute-sanitizer's initcheck can find reads of it. Prints one line for each case:
- * worst relative error and, with --time, microseconds, GB/s, TFLOP/s and the share of the limit. Exit status 1 when a
- * case failed. */
+ * worst relative error, seconds and, with --time, microseconds, GB/s, TFLOP/s and the share of the limit. Exit status 1
+ * when a case failed. */
 #include "check.cuh"
 
 #include <stdarg.h>
@@ -332,15 +332,16 @@ static bool is_chosen(const choice *h, const char *name) {
 static bool run_case(check *c, const check_case *k, double rate) {
     c->failed = false;
     c->worst = c->us = c->bytes = c->flops = 0;
-    const uint64_t start = c->counter;
+    const uint64_t counter = c->counter;
+    const double start = um_now();
     k->run(c, k);
     check_cuda(c, cudaSuccess, "kernels");
     free_all(c);
-    printf("%-4s %-56s %9.1e", c->failed ? "FAIL" : "ok", k->name, c->worst);
+    printf("%-4s %-56s %9.1e %6.2f s", c->failed ? "FAIL" : "ok", k->name, c->worst, um_now() - start);
     if (c->us > 0)
         printf(" %9.1f us %7.0f GB/s %7.1f TFLOP/s %4.0f %%", c->us, c->bytes / c->us / 1e3, c->flops / c->us / 1e6,
                100 * c->bytes / rate / (c->us * 1e-6));
-    if (c->failed) printf("\n     %s (counter %llu)", c->message, (unsigned long long)start);
+    if (c->failed) printf("\n     %s (counter %llu)", c->message, (unsigned long long)counter);
     printf("\n");
     fflush(stdout);
     return !c->failed;
