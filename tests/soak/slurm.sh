@@ -1,5 +1,7 @@
 #!/bin/bash
-# Runs the job of docs/cluster.md on a cluster of Slurm with three nodes: tests/soak/slurm.sh BUILD
+# Runs the jobs of docs/cluster.md on a cluster of Slurm with three nodes: tests/soak/slurm.sh BUILD
+#
+# The first job is a server of two ranks on two nodes, of which one is killed in the end; the second one is Ray's.
 #
 # Each node is a set of namespaces of this machine, with a name, an address, processes and files in /tmp/ray of its own,
 # in which slurmd runs. The script must run as root and needs the packages slurm-wlm, munge and iproute2. The whole
@@ -91,6 +93,7 @@ for _ in $(seq 300); do
 done
 sinfo
 
+export PATH=$PWD/$build:$PATH
 cd "$work"
 page=$OLDPWD/docs/cluster.md
 # The block of the page that begins with the line $1 and contains $2.
@@ -101,20 +104,50 @@ block() {
         inside { text = text $0 "\n" }
         { fence = 0 }' "$page"
 }
+# Submits the file `job` and sets id. The job writes to the file `out`.
+submit() { id=$(sbatch --parsable --output="$work/out" job); }
+wait_for_end() {
+    while squeue -h -j "$id" 2> /dev/null | grep -q .; do sleep 1; done
+    scontrol show job "$id" | grep -E 'JobState|NodeList|RunTime|NumCPUs'
+}
+fail() {
+    echo "$1"
+    cat out
+    tail -n 20 "$work"/*.log
+    exit 1
+}
+ask() {
+    curl -sf http://node1:8000/v1/chat/completions -H 'Content-Type: application/json' \
+        -d '{"messages": [{"role": "user", "content": "What is 12 + 30?"}]}'
+}
+
+block '#!/bin/bash' 'unmask serve' | sed "s|/models/SDAR-8B-Chat|$OLDPWD/models/tiny-block|
+    s/--cpus-per-task=32/--cpus-per-task=1/; s/--threads 32/--threads 1/" > job
+submit
+for _ in $(seq 300); do
+    ! curl -sf http://node1:8000/health > /dev/null || break
+    sleep 0.1
+done
+ask | grep -q '12 + 30 = 42' || fail 'the server of two ranks did not answer'
+[ "$(squeue -h -j "$id" -o %N)" = 'node[1-2]' ] || fail 'the ranks do not run on two nodes'
+echo 'the server of two ranks answered on two nodes of Slurm'
+srun --jobid="$id" --overlap --nodelist=node2 --ntasks=1 pkill -KILL -x unmask || true
+wait_for_end
+grep -q 'node2: task 1: Killed' out && scontrol show job "$id" | grep -q JobState=FAILED ||
+    fail 'the job did not fail with the rank that was killed'
+echo 'the job failed with the rank that was killed'
+
 block '#!/bin/bash' symmetric-run | sed 's/--cpus-per-task=32/--cpus-per-task=2/' > job
 {
     printf '%s\n' 'import ray' 'ray.init(address="auto")'
     echo 'print(len([node for node in ray.nodes() if node["Alive"]]), "nodes")'
     block 'import ray'
 } > driver.py
-id=$(sbatch --parsable --output="$work/out" job)
-while squeue -h -j "$id" 2> /dev/null | grep -q .; do sleep 1; done
-scontrol show job "$id" | grep -E 'JobState|NodeList|RunTime|NumCPUs'
+submit
+wait_for_end
 answers='10 10 + 30 = 40. None'
 if ! grep -qx '3 nodes' out || [ "$(grep '^1[0-2] ' out)" != "$(block "$answers")" ] ||
     ! scontrol show job "$id" | grep -q JobState=COMPLETED; then
-    cat out
-    tail -n 20 "$work"/*.log
-    exit 1
+    fail "the job of Ray did not print what the page shows"
 fi
 echo "the job of docs/cluster.md ran on three nodes of Slurm and printed what the page shows"
