@@ -161,7 +161,7 @@ ranks_on_devices_that_do_not_fit_together_are_refused() {
     grep -q 'device: cuda:1 is fake GPU and cuda:3 is odd GPU; the ranks of --tensor-parallel-size need devices of one kind' "$work/err"
     FAKE_GPU_COUNT=4 FAKE_GPU_APART=2 generate_on --device cuda:0,cuda:2 --tensor-parallel-size 2
     [ "$rc" = 3 ]
-    grep -q "device: cuda:0 can't read the memory of cuda:2, which the ranks of --tensor-parallel-size must" "$work/err"
+    grep -q "device: cuda:0 can't read the memory of cuda:2, which the ranks of --tensor-parallel-size must; .*--nnodes" "$work/err"
     FAKE_GPU_COUNT=4 FAKE_GPU_APART=2 generate_on --device cuda:2,cuda:0 --tensor-parallel-size 2
     [ "$rc" = 3 ]
     grep -q "device: cuda:0 can't read the memory of cuda:2, which" "$work/err"

@@ -54,9 +54,11 @@ static um_status connect(const um_device *d, const um_dev_config *c, int32_t a, 
     um_status s = inner->reach ? inner->reach(d->member[a], d->member[b], &can[0], err) : UM_OK;
     if (!s && inner->reach) s = inner->reach(d->member[b], d->member[a], &can[1], err);
     if (s || (can[0] && can[1])) return s;
-    return um_fail_param(err, UM_EUNSUPPORTED, "device",
-                         "%s:%d can't read the memory of %s:%d, which the ranks of --tensor-parallel-size must",
-                         inner->name, number[can[0]], inner->name, number[!can[0]]);
+    return um_fail_param(
+        err, UM_EUNSUPPORTED, "device",
+        "%s:%d can't read the memory of %s:%d, which the ranks of --tensor-parallel-size must; start a "
+        "process for each device instead (--nnodes), which needs no such access",
+        inner->name, number[can[0]], inner->name, number[!can[0]]);
 }
 
 static um_status group_open(um_device **out, const um_backend *self, const um_dev_config *c, um_err *err) {
