@@ -8,18 +8,18 @@ source tests/server/serve.bash
 ended() { curl -sS "$url/metrics" | awk '/^unmask_e2e_request_latency_seconds_count/ { n += $2 } END { print n + 0 }'; }
 running() { curl -sS "$url/metrics" | awk '/^unmask_requests_running/ { print $2 }'; }
 
-# flood ADDRESS: asks for 64 long answers from this address of the machine, in the background. On a fast machine a dozen of
-# them may end while the small request is on its way.
+# flood TOKENS: asks for 64 long answers in the background. Some of them end while the small request is on its way, fewer
+# when they are longer.
 flood() {
-    curl -sS -m 100 --interface "$1" -o /dev/null -H 'Content-Type: application/json' -d '{"prompt": "What is 1 plus 1?",
-        "n": 64, "max_tokens": 64, "ignore_eos": true, "accept_threshold": 1}' "$url/v1/completions" &
+    curl -sS -m 100 --interface 127.0.0.1 -o /dev/null -H 'Content-Type: application/json' -d '{"prompt": "What is 1 plus 1?",
+        "n": 64, "max_tokens": '"$1"', "ignore_eos": true, "accept_threshold": 1}' "$url/v1/completions" &
 }
-# ended_beside_flood FROM OPTION...: prints how many answers had ended when a small request from this address had.
+# ended_beside_flood TOKENS FROM OPTION...: prints how many answers had ended when a small request from this address had.
 ended_beside_flood() {
-    local from=$1
-    shift
+    local tokens=$1 from=$2
+    shift 2
     serve --in-process --max-num-reqs 4 "$@" > /dev/null
-    flood 127.0.0.1
+    flood "$tokens"
     local flood=$!
     for _ in $(seq 600); do
         [ "$(running)" -lt 4 ] || break
@@ -36,19 +36,19 @@ claims_begin
 
 a_flood_of_another_client_delays_no_small_request() {
     local n
-    n=$(ended_beside_flood 127.0.0.2)
+    n=$(ended_beside_flood 384 127.0.0.2)
     echo "$n answers had ended"
     [ "$n" -le 32 ]
 }
 a_flood_of_the_same_client_does_not_either() {
     local n
-    n=$(ended_beside_flood 127.0.0.1)
+    n=$(ended_beside_flood 384 127.0.0.1)
     echo "$n answers had ended"
     [ "$n" -le 32 ]
 }
 in_order_of_arrival_it_waits_for_all() {
     local n
-    n=$(ended_beside_flood 127.0.0.2 --admission arrival)
+    n=$(ended_beside_flood 64 127.0.0.2 --admission arrival)
     echo "$n answers had ended"
     [ "$n" -ge 56 ]
 }
