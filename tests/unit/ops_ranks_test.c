@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "free_port.h"
 #include "ops/backend.h"
 #include "ops/panels.h"
 
@@ -400,6 +401,82 @@ static void a_device_without_memory_fails_the_weight_of_all(void **state) {
     um_ranks_backend_free(group);
 }
 
+/* ---- Ranks in two processes, here two threads -------------------------------------------------------------------- */
+
+static atomic_int is_short; /* rank 0 has no memory for passes */
+static atomic_int n_slow;   /* um_forward that rank 1 has made */
+
+static um_status slow_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
+                                  um_err *err) {
+    *out = NULL;
+    if (n->rank->index == 0 && atomic_load(&is_short)) return um_fail(err, UM_ENOMEM, "no memory for passes");
+    if (n->rank->index == 1) {
+        usleep(100000);
+        atomic_fetch_add(&n_slow, 1);
+    }
+    return fake_forward_new(out, d, n, c, err);
+}
+
+typedef struct process {
+    um_backend inner, *group;
+    um_launch launch;
+    um_device *device;
+    um_network net;
+    pthread_t thread;
+    um_status status;
+} process;
+
+static void start_process(process *p, int32_t rank, int32_t port) {
+    *p = (process){.inner = fake, .launch = {.rank = rank, .addr = "127.0.0.1", .port = port, .facts = ""}};
+    p->inner.info = own_info;
+    p->inner.forward_new = slow_forward_new;
+    um_ranks_backend_new(&p->group, &p->inner, 2, 20);
+    um_ranks_backend_launch(p->group, &p->launch);
+}
+
+static um_status open_process(process *p, um_err *err) {
+    return p->group->open(&p->device, p->group, &(um_dev_config){0}, err);
+}
+
+static void end_process(process *p) {
+    p->group->close(p->device);
+    um_ranks_backend_free(p->group);
+}
+
+static void *follow(void *arg) {
+    process *p = (process *)arg;
+    um_err err = {0};
+    p->status = open_process(p, &err);
+    if (!p->status) p->status = um_ranks_follow(p->group, p->device, &p->net, &err);
+    return NULL;
+}
+
+/* `unmask bench engine` goes on with the next number of requests when one does not fit. */
+static void rank_0_without_memory_leaves_no_answers_of_others(void **state) {
+    const um_forward_config c = {.page_size = 1};
+    process leader, other;
+    um_forward *f;
+    um_err err = {0};
+    (void)state;
+    const int32_t port = free_port();
+    start_process(&leader, 0, port);
+    start_process(&other, 1, port);
+    assert_int_equal(pthread_create(&other.thread, NULL, follow, &other), 0);
+    if (open_process(&leader, &err)) fail_msg("%s", err.msg);
+    for (int made = 1; made <= 3; made++) {
+        atomic_store(&is_short, made == 1);
+        const um_status s = leader.group->forward_new(&f, leader.device, &leader.net, &c, &err);
+        assert_int_equal(s, made == 1 ? UM_ENOMEM : UM_OK);
+        if (s) assert_string_equal(err.msg, "no memory for passes");
+        assert_int_equal(atomic_load(&n_slow), made); /* rank 0 has waited for rank 1 */
+        leader.group->forward_free(f);
+    }
+    end_process(&leader);
+    pthread_join(other.thread, NULL);
+    assert_int_equal(other.status, UM_OK);
+    end_process(&other);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slices_of_all_ranks_are_the_matrix),
@@ -410,6 +487,7 @@ int main(void) {
         cmocka_unit_test(a_rank_that_hangs_is_named),
         cmocka_unit_test(a_rank_that_hangs_keeps_its_memory),
         cmocka_unit_test(a_device_without_memory_fails_the_weight_of_all),
+        cmocka_unit_test(rank_0_without_memory_leaves_no_answers_of_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -164,6 +164,25 @@ static um_status settle(um_forward *f, um_err *err) {
     return owes && um_link_gather(f->d->link, 0, NULL, 0, false, err) ? fail_link(f, err) : UM_OK;
 }
 
+/* Makes the um_forward of each member, and starts its thread. */
+static um_status start_members(um_forward *f, const um_forward_config *c, um_err *err) {
+    const um_device *d = f->d;
+    um_status s = UM_OK;
+    for (int32_t r = 0; r < d->n && !s; r++)
+        s = d->inner->forward_new(&f->member[r].forward, d->member[r], &f->networks.rank[r], c, err);
+    for (int32_t r = 0; r < d->n && !s; r++) s = start_member(f, r, err);
+    return s;
+}
+
+/* Waits until the other ranks have started their members. s is the status of this rank. The answers are received also
+ * when this rank has failed, because a later um_forward would take them for its own. */
+static um_status await_others(um_forward *f, um_status s, um_err *err) {
+    um_err *own = s ? NULL : err; /* the first error counts */
+    if (!um_link_collect(f->d->link, UM_FRAME_READY, own)) return s;
+    const um_status lost = fail_link(f, own);
+    return s ? s : lost;
+}
+
 um_status um_group_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
                                um_err *err) {
     *out = NULL;
@@ -181,10 +200,9 @@ um_status um_group_forward_new(um_forward **out, um_device *d, const um_network 
     init_locks(f);
     for (int32_t r = 0; r < d->n; r++) f->member[r].group = f;
     if (leads(d) && um_link_tell(d->link, UM_FRAME_FORWARD, c, sizeof *c, err)) s = fail_link(f, err);
-    for (int32_t r = 0; r < d->n && !s; r++)
-        s = d->inner->forward_new(&f->member[r].forward, d->member[r], &f->networks.rank[r], c, err);
-    for (int32_t r = 0; r < d->n && !s; r++) s = start_member(f, r, err);
-    if (!s && leads(d) && um_link_collect(d->link, UM_FRAME_READY, err)) s = fail_link(f, err);
+    const bool is_told = leads(d) && !s;
+    if (!s) s = start_members(f, c, err);
+    if (is_told) s = await_others(f, s, err);
     if (s) {
         um_group_forward_free(f);
         f = NULL;
