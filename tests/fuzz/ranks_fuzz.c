@@ -11,7 +11,7 @@ static void require(bool claim) {
 }
 
 static void read_message(const uint8_t *data, size_t size, bool whole) {
-    const um_network net = {.vocab = 100};
+    const um_network net = {.vocab = 100, .n_adapters = 2};
     const um_forward_config c = {.max_tokens = 16,
                                  .max_rows = 8,
                                  .max_spans = 4,
@@ -30,7 +30,11 @@ static void read_message(const uint8_t *data, size_t size, bool whole) {
     } else {
         int32_t n = 0;
         for (int32_t t = 0; t < b->n_tokens; t++) require(b->id[t] >= 0 && b->id[t] < net.vocab);
-        for (int32_t i = 0; i < b->n_spans; n += b->span[i++].n) require(b->span[i].first == n && b->span[i].n > 0);
+        for (int32_t i = 0; i < b->n_spans; n += b->span[i++].n) {
+            const um_span *s = &b->span[i];
+            require(s->first == n && s->n > 0 && s->adapter >= -1 && s->adapter < net.n_adapters);
+            require(s->blend == 0 || (s->blend > 0 && s->blend - 1 + s->n <= c.n_blends));
+        }
         require(n == b->n_tokens);
         for (int32_t i = 0; i < b->n_rows; i++) {
             const um_row *r = &b->row[i];

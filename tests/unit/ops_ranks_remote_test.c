@@ -11,9 +11,9 @@
 #include "ops/message.h"
 #include "ops/ranks/group.h"
 
-enum { TOKENS = 6, VOCAB = 100, PAGE = 4 };
+enum { TOKENS = 6, VOCAB = 100, PAGE = 4, ADAPTERS = 2 };
 
-static const um_network net = {.vocab = VOCAB};
+static const um_network net = {.vocab = VOCAB, .n_adapters = ADAPTERS};
 static const um_forward_config config = {.max_tokens = 16,
                                          .max_rows = 8,
                                          .max_spans = 4,
@@ -255,7 +255,10 @@ static void check_batch(const um_batch *b) {
         assert_true(b->slot[t] >= -1 && b->slot[t] < 12 * PAGE);
     }
     for (int32_t i = 0; i < b->n_spans; n += b->span[i++].n) {
+        const int32_t blend = b->span[i].blend;
         assert_int_equal(b->span[i].first, n);
+        assert_true(b->span[i].adapter >= -1 && b->span[i].adapter < ADAPTERS);
+        assert_true(blend == 0 || (blend > 0 && blend - 1 + b->span[i].n <= config.n_blends));
         for (int32_t p = 0; p < UM_CEIL_DIV(b->span[i].keys.end, PAGE); p++)
             assert_true(b->span[i].page[p] >= -1 && b->span[i].page[p] < 12);
     }

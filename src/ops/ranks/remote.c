@@ -11,6 +11,7 @@ struct um_remote {
     um_link *link;
     um_forward_config c;
     bool whole;                   /* rows are sent as they are */
+    int32_t n_adapters;           /* that a span can name */
     um_message_capacity capacity; /* of the next message */
     um_row *row;                  /* [max_rows] */
     um_span *span;                /* [max_spans] */
@@ -47,6 +48,7 @@ um_remote *um_remote_new(um_link *link, const um_network *n, const um_forward_co
     *m = (um_remote){.link = link,
                      .c = *c,
                      .whole = whole,
+                     .n_adapters = n->n_adapters,
                      .capacity = {.vocab = n->vocab, .page_size = c->page_size, .tile_tokens = INT32_MAX / 2},
                      .row = UM_NEW_ARRAY(um_row, (size_t)c->max_rows),
                      .span = UM_NEW_ARRAY(um_span, (size_t)c->max_spans),
@@ -174,6 +176,12 @@ static const um_kv_select *read_select(reader *r, int32_t i, const um_message_sp
     return to;
 }
 
+/* Returns whether the adapter and the blends of a span exist. */
+static bool has_inputs(const um_remote *m, const um_message_span *s) {
+    const int64_t end = s->blend ? (int64_t)s->blend - 1 + s->n : 0;
+    return s->adapter >= -1 && s->adapter < m->n_adapters && s->blend >= 0 && end <= m->c.n_blends;
+}
+
 static void read_spans(reader *r) {
     const um_message_span *s = (const um_message_span *)at_offset(r, r->l.span, r->h.n_spans, sizeof *s);
     int32_t first = 0;
@@ -181,7 +189,7 @@ static void read_spans(reader *r) {
         r->is_bad |= s->first != first || s->n < 1 || s->n > r->h.n_tokens - first || s->keys.start < 0 ||
                      s->keys.end < s->keys.start;
         r->is_bad |= s->keys.end > pages_of(r->m) * r->m->c.page_size || s->hole.start < 0 ||
-                     s->hole.end < s->hole.start || s->hole.end > s->keys.end;
+                     s->hole.end < s->hole.start || s->hole.end > s->keys.end || !has_inputs(r->m, s);
         if (r->is_bad) return;
         for (int32_t t = 0; t < s->n && r->m->batch.seen_end; t++)
             r->is_bad |= r->m->batch.seen_end[s->first + t] > s->keys.end;
