@@ -99,10 +99,11 @@ static bool take_header(um_connection *c, um_failed *why) {
     const um_frame *f = &c->in;
     if (f->magic != UM_FRAME_MAGIC || f->bytes > UM_FRAME_BYTES_MAX)
         return blame(why, c->rank, "it sent bytes that are no frame of this program");
-    const bool is_wanted = f->type == (uint32_t)c->wanted;
-    if (c->wanted && !is_wanted && f->type != UM_FRAME_FAILED && f->type != UM_FRAME_END)
+    const bool is_wanted = !c->wanted || f->type == (uint32_t)c->wanted;
+    if (!is_wanted && f->type != UM_FRAME_FAILED && f->type != UM_FRAME_END)
         return blame(why, c->rank, "it sent a frame out of turn");
-    if (is_wanted && f->bytes > c->room) return blame(why, c->rank, "it sent a frame that is too long");
+    if (f->bytes > (is_wanted ? c->room : sizeof(um_failed)))
+        return blame(why, c->rank, "it sent a frame that is too long");
     if (!is_wanted || !c->to) {
         um_buf_clear(&c->body);
         um_buf_reserve(&c->body, (size_t)f->bytes + 1);
