@@ -38,7 +38,7 @@ static um_status fail_other(const um_device *d, int32_t rank, um_err *err) {
 static um_status check_cards(const um_device *d, const um_device_card *card, um_err *err) {
     for (int32_t b = 1; b < d->all; b++)
         for (int32_t a = 0; a < b; a++)
-            if (!strcmp(card[a].name, card[b].name))
+            if (!strncmp(card[a].name, card[b].name, sizeof card[a].name))
                 return um_fail_param(err, UM_EINVAL, "device",
                                      "ranks %d and %d have the same device, %s %.40s; each rank needs one of its own: "
                                      "choose it by --device %s:0, %s:1, ...",
