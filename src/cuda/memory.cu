@@ -2,8 +2,7 @@
  * the first pass. */
 #include "cuda/pass.cuh"
 
-static const size_t TABLES_BYTES = (size_t)64 << 20, PRODUCTS_BYTES = (size_t)32 << 20,
-                    PARTIAL_BYTES = (size_t)256 << 20;
+static const size_t PRODUCTS_BYTES = (size_t)32 << 20, PARTIAL_BYTES = (size_t)256 << 20;
 enum { TOPS_PER_ROW = 16 };
 
 /* ---- Sizes ------------------------------------------------------------------------------------------------------- */
@@ -63,22 +62,16 @@ static size_t rows_bytes(int32_t rows, int32_t width, um_dtype type) {
     return um_mul(um_mul((size_t)UM_MAX(rows, 1), (size_t)width), um_dtype_size(type));
 }
 
-/* Returns the bytes of a message: page tables and edits, and a bitmap of allowed ids for each row, because the rows of
- * constrained answers differ. */
-static size_t message_bytes(const um_forward *f) {
-    const size_t bitmap = (size_t)UM_CEIL_DIV(f->net->vocab, 32) * sizeof(uint32_t) + UM_MESSAGE_ALIGN;
-    return TABLES_BYTES + um_mul((size_t)f->c.max_rows, bitmap);
+static um_cu_message_memory message_memory(const um_forward *f) {
+    return um_cu_message_memory_of(f->c.max_rows, f->net->vocab);
 }
 
-/* Returns the number of places for bitmaps behind the message. */
-static int32_t kept_places(const um_forward *f) { return UM_CEIL_DIV(f->c.max_rows, UM_KEPT_WAYS) * UM_KEPT_WAYS; }
-
-static size_t kept_bytes(const um_forward *f) { return um_mul((size_t)kept_places(f), um_kept_bytes(f->net->vocab)); }
-
-static void init_kept(um_forward *f) {
-    f->kept = {.first = (int32_t)(f->message_bytes / sizeof(int32_t)),
+static void init_message(um_forward *f) {
+    const um_cu_message_memory m = message_memory(f);
+    f->message_bytes = m.bytes;
+    f->kept = {.first = (int32_t)(m.bytes / sizeof(int32_t)),
                .words = (int32_t)(um_kept_bytes(f->net->vocab) / sizeof(int32_t)),
-               .n = kept_places(f)};
+               .n = m.n_kept};
     f->kept.place = UM_NEW_ARRAY(um_kept_place, (size_t)f->kept.n);
 }
 
@@ -100,6 +93,7 @@ static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
     const bool codes = f->d->config.weights == UM_F8;
     const bool apart = n->rank && f->d->comm;                 /* the ranks are in several processes */
     const int32_t ranks = n->rank && !apart ? n->rank->n : 0; /* that read each other's memory */
+    const um_cu_message_memory message = message_memory(f);
     const size_t part = ranks ? rows_bytes(f->c.n_blends ? UM_MAX(T, R) : T, H, UM_F32) : 0;
     const buffer list[] = {
         {(void **)&f->x, rows_bytes(T, H, UM_F32), "residual stream"},
@@ -131,7 +125,7 @@ static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
         {(void **)&f->group.inbox[1], (size_t)ranks * UM_CU_PUSH_BYTES, "inboxes of ranks"},
         {(void **)&f->group.flag, (size_t)ranks * UM_CU_MEET_BLOCKS * sizeof(uint32_t), "flags of ranks"},
         {(void **)&f->group.count, ranks ? UM_CU_MEET_BLOCKS * sizeof(uint32_t) : 0, "flags of ranks"},
-        {(void **)&f->message, message_bytes(f) + kept_bytes(f), "message"},
+        {(void **)&f->message, message.bytes + message.kept_bytes, "message"},
         {(void **)&f->count, sizeof *f->count, "pass counter"},
         {&f->products_workspace, PRODUCTS_BYTES, "workspace of products"},
     };
@@ -188,9 +182,8 @@ static um_status new_mapped(void **host, void **mapped, size_t bytes, unsigned f
 }
 
 static um_status new_host_memory(um_forward *f, um_err *err) {
-    f->message_bytes = message_bytes(f);
-    init_kept(f);
-    f->n_tops = TOPS_PER_ROW * f->c.max_rows + UM_TOP_MAX;
+    const size_t n_tops = um_mul(TOPS_PER_ROW, (size_t)f->c.max_rows) + UM_TOP_MAX;
+    init_message(f);
     f->packed = UM_NEW_ARRAY(char, f->message_bytes); /* untouched pages take no memory */
     um_status s = new_mapped((void **)&f->message_pinned, (void **)&f->message_mapped, f->message_bytes,
                              cudaHostAllocWriteCombined, "pinned message", err);
@@ -198,8 +191,8 @@ static um_status new_host_memory(um_forward *f, um_err *err) {
         s = new_mapped((void **)&f->answer, (void **)&f->answer_mapped, (size_t)(f->c.max_rows + 1) * sizeof(um_answer),
                        0, "pinned answers", err);
     if (!s)
-        s = new_mapped((void **)&f->top, (void **)&f->top_mapped, (size_t)f->n_tops * sizeof(um_top), 0,
-                       "pinned answers", err);
+        s = new_mapped((void **)&f->top, (void **)&f->top_mapped, um_mul(n_tops, sizeof(um_top)), 0, "pinned answers",
+                       err);
     if (!s) s = new_mapped((void **)&f->end, (void **)&f->end_mapped, sizeof *f->end, 0, "pinned counter", err);
     return s;
 }
@@ -400,10 +393,21 @@ static um_status check_heads(const um_device *d, const um_network *n, um_dtype k
     return UM_OK;
 }
 
+/* Checks that a message can have a bitmap for each row. */
+static um_status check_message(const um_network *n, const um_forward_config *c, um_err *err) {
+    const um_cu_message_memory m = um_cu_message_memory_of(c->max_rows, n->vocab);
+    if (um_cu_message_reaches(&m)) return UM_OK;
+    return um_fail_param(err, UM_ELIMIT, "max_num_batched_tokens",
+                         "%d tokens in a step with %d ids need a message of %zu bytes, which can have %zu; choose a "
+                         "smaller number",
+                         c->max_rows, n->vocab, m.bytes + m.kept_bytes, (size_t)INT32_MAX * sizeof(int32_t));
+}
+
 um_status um_cu_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
                             um_err *err) {
     *out = NULL;
     um_status s = check_heads(d, n, c->kv_type, err);
+    if (!s) s = check_message(n, c, err);
     if (s) return s;
     um_forward *f = sketch(d, n, c);
     s = fill(f, err);

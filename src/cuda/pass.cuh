@@ -108,7 +108,6 @@ struct um_forward {
     um_kept kept;                      /* bitmaps behind `message` */
     um_answer *answer, *answer_mapped; /* pinned host memory, like `top` and `end` */
     um_top *top, *top_mapped;
-    int32_t n_tops; /* room of `top` */
     /* The number of finished passes: the device counts in `count` and publishes it in `end`. */
     volatile um_cu_end *end;
     um_cu_end *end_mapped;

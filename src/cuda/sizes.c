@@ -1,7 +1,8 @@
-/* The padded sizes of passes. */
+/* The padded sizes of passes, and the memory of their messages. */
 #include "cuda/sizes.h"
 
 #include "base/base.h"
+#include "ops/message.h"
 
 enum { TOKENS_LEAST = 8, ROWS_LEAST = 64, FINE = 128, SPAN_TOKENS = 32, LONG_TOKENS = 32, LONG_ROWS = 64 };
 
@@ -63,4 +64,23 @@ um_cu_sizes um_cu_pad(const um_cu_limits *l, const um_cu_sizes *needed) {
 int32_t um_cu_tiles_of(int32_t n_tokens, int32_t n_spans, int32_t tile_tokens) {
     if (n_tokens == 0 || n_spans == 0) return 0;
     return UM_CEIL_DIV(UM_CEIL_DIV(n_tokens, n_spans), tile_tokens) * n_spans;
+}
+
+/* ---- Messages ---------------------------------------------------------------------------------------------------- */
+
+static const size_t TABLES_BYTES = (size_t)64 << 20; /* page tables and edits */
+
+/* More rows than these share the places. */
+enum { KEPT_MAX = 16384 };
+
+um_cu_message_memory um_cu_message_memory_of(int32_t max_rows, int32_t vocab) {
+    const size_t bitmap = (size_t)UM_CEIL_DIV(vocab, 32) * sizeof(uint32_t) + UM_MESSAGE_ALIGN;
+    const int32_t n_kept = UM_CEIL_DIV(UM_MIN(max_rows, KEPT_MAX), UM_KEPT_WAYS) * UM_KEPT_WAYS;
+    return (um_cu_message_memory){.bytes = TABLES_BYTES + um_mul((size_t)max_rows, bitmap),
+                                  .n_kept = n_kept,
+                                  .kept_bytes = um_mul((size_t)n_kept, um_kept_bytes(vocab))};
+}
+
+bool um_cu_message_reaches(const um_cu_message_memory *m) {
+    return (m->bytes + m->kept_bytes) / sizeof(int32_t) <= INT32_MAX;
 }

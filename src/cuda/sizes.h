@@ -1,9 +1,10 @@
-/* sizes: the sizes to which a pass is padded, so that few CUDA graphs serve all passes. Plain arithmetic without CUDA.
- * Any thread. */
+/* sizes: the sizes to which a pass is padded, so that few CUDA graphs serve all passes, and the memory of its message.
+ * Plain arithmetic without CUDA. Any thread. */
 #ifndef UM_CUDA_SIZES_H
 #define UM_CUDA_SIZES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -40,6 +41,18 @@ typedef struct um_cu_limits {
 um_cu_sizes um_cu_pad(const um_cu_limits *l, const um_cu_sizes *needed);
 /* Returns the number of tiles of n_tokens tokens that are divided equally among n_spans spans. */
 int32_t um_cu_tiles_of(int32_t n_tokens, int32_t n_spans, int32_t tile_tokens);
+
+/* The memory of a message on the device. The places of the bitmaps that the device keeps (um_kept) follow the message.
+ */
+typedef struct um_cu_message_memory {
+    size_t bytes;      /* of the message: tables and edits, and a bitmap of allowed ids for each row */
+    int32_t n_kept;    /* places for bitmaps, a multiple of UM_KEPT_WAYS */
+    size_t kept_bytes; /* of all places */
+} um_cu_message_memory;
+/* Returns the memory for passes of up to max_rows rows. */
+um_cu_message_memory um_cu_message_memory_of(int32_t max_rows, int32_t vocab);
+/* Returns whether the word offsets of a message reach all of its memory. They are int32_t. */
+bool um_cu_message_reaches(const um_cu_message_memory *m);
 
 #ifdef __cplusplus
 }

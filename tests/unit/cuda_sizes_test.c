@@ -1,4 +1,4 @@
-/* Tests of the padded sizes of passes on a GPU. */
+/* Tests of the padded sizes of passes on a GPU, and of the memory of their messages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "cuda/sizes.h"
+#include "ops/message.h"
 
 /* Limits of an engine with spans of up to 64 requests. The last ones are no padded sizes. */
 static const um_cu_limits limits[] = {
@@ -133,11 +134,32 @@ static void tiles_are_counted_for_each_span(void **state) {
     assert_int_equal(um_cu_tiles_of(130, 2, 64), 4);
 }
 
+/* A bitmap of the device may be at any place behind the largest message. */
+static void word_offsets_reach_all_bitmaps_of_a_message(void **state) {
+    static const int32_t vocabs[] = {100, 151936, 262144};
+    (void)state;
+    for (size_t i = 0; i < UM_LEN(vocabs); i++)
+        for (int32_t rows = 1; rows <= 1 << 20; rows *= 2) {
+            const um_cu_message_memory m = um_cu_message_memory_of(rows, vocabs[i]);
+            const size_t bitmap = (size_t)UM_CEIL_DIV(vocabs[i], 32) * sizeof(uint32_t);
+            assert_true(m.bytes >= (size_t)rows * bitmap && m.kept_bytes >= (size_t)m.n_kept * bitmap);
+            assert_true(m.n_kept % UM_KEPT_WAYS == 0 && m.n_kept >= UM_MIN(rows, 16384) && m.n_kept <= 16384);
+            assert_int_equal(um_cu_message_reaches(&m), m.bytes + m.kept_bytes < (size_t)1 << 33);
+        }
+    const um_cu_message_memory large = um_cu_message_memory_of(262144, 157184),
+                               largest = um_cu_message_memory_of(1048576, 262144);
+    assert_true(um_cu_message_reaches(&large));
+    assert_false(um_cu_message_reaches(&largest));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_enough_and_within_the_limits),    cmocka_unit_test(padded_sizes_stay_as_they_are),
-        cmocka_unit_test(larger_passes_get_no_smaller_sizes), cmocka_unit_test(the_passes_of_a_server_have_few_sizes),
+        cmocka_unit_test(is_enough_and_within_the_limits),
+        cmocka_unit_test(padded_sizes_stay_as_they_are),
+        cmocka_unit_test(larger_passes_get_no_smaller_sizes),
+        cmocka_unit_test(the_passes_of_a_server_have_few_sizes),
         cmocka_unit_test(tiles_are_counted_for_each_span),
+        cmocka_unit_test(word_offsets_reach_all_bitmaps_of_a_message),
     };
     return cmocka_run_group_tests_name("sizes", tests, NULL, NULL);
 }
