@@ -100,7 +100,9 @@ static void linear(launch *p, const um_linear *w, const um_cu_low_rank *low_rank
     um_forward *f = p->f;
     const um_cu_matrix *m = &w->w->m;
     if (p->status) return;
-    p->status = um_cu_linear(f->products, m, input_of(p, m, x), add, out_type, y, m->rows, p->s);
+    const um_cu_rows in = input_of(p, m, x);
+    if (p->status) return;
+    p->status = um_cu_linear(f->products, m, in, add, out_type, y, m->rows, p->s);
     if (p->status) {
         um_fail(p->err, p->status, "%s: the product can't be computed", what);
         return;
