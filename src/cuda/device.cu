@@ -42,16 +42,22 @@ static um_status check_capability(const um_device *d, um_err *err) {
     return UM_OK;
 }
 
-static void close_device(um_device *d) {
-    if (!d) return;
-    cudaSetDevice(d->number);
+static void close_staging(um_device *d) {
     for (int i = 0; i < UM_CU_STAGINGS; i++) {
         if (d->staging[i].host) cudaFreeHost(d->staging[i].host);
         if (d->staging[i].free) cudaEventDestroy(d->staging[i].free);
+        d->staging[i] = {};
     }
+    um_pool_free(d->pool);
+    d->pool = NULL;
+}
+
+static void close_device(um_device *d) {
+    if (!d) return;
+    cudaSetDevice(d->number);
+    close_staging(d);
     um_cu_comm_free(d->comm);
     if (d->stream) cudaStreamDestroy(d->stream);
-    um_pool_free(d->pool);
     um_free(d);
 }
 
@@ -104,6 +110,7 @@ um_status um_cu_alloc(void **out, size_t bytes, const char *what, um_err *err) {
 
 /* ---- Weights ----------------------------------------------------------------------------------------------------- */
 
+/* Allocates the staging buffers before the first weight. A failed call leaves none. */
 static um_status open_staging(um_device *d, um_err *err) {
     if (d->pool) return UM_OK;
     um_status s = um_pool_new(&d->pool, UM_MIN(um_cpu_count(), LOADING_THREADS_MAX), err);
@@ -112,6 +119,7 @@ static um_status open_staging(um_device *d, um_err *err) {
         s = um_cu_check(cudaMallocHost((void **)&g->host, STAGING_BYTES), "pinned memory for loading", err);
         if (!s) s = um_cu_check(cudaEventCreateWithFlags(&g->free, cudaEventDisableTiming), "cudaEventCreate", err);
     }
+    if (s) close_staging(d);
     return s;
 }
 
