@@ -11,11 +11,6 @@
 static constexpr int PAD = 8;
 static constexpr int PLACES = 4; /* groups whose places are known at a time; more than the stages of the ring */
 
-int32_t um_cu_piece_keys(int32_t head_dim) {
-    (void)head_dim;
-    return UM_CU_PIECE;
-}
-
 /* ---- Groups of keys in shared memory ----------------------------------------------------------------------------- */
 
 /* The elements of a group's keys, which is also the number of its values. */
@@ -266,10 +261,6 @@ int32_t um_cu_tile_tokens(const um_cu_heads *h, int n, um_dtype type) {
 size_t um_cu_attention_shared(const um_cu_heads *h, um_dtype type) {
     if (has_flash(h, type)) return 0;
     return has_wide(h, type) ? um_cu_wide_shared(h->head_dim) : um_cu_exact_shared(h->head_dim);
-}
-
-size_t um_cu_attention_scratch(int32_t n_tokens, int32_t n_heads, int32_t head_dim, int32_t n_pieces) {
-    return um_mul(um_mul((size_t)n_tokens, (size_t)n_heads), (size_t)n_pieces) * (size_t)(head_dim + 2) * sizeof(float);
 }
 
 /* Returns the stages of the ring: 3 where two small CTAs or one large CTA of that size fit onto an SM, else 2. fixed:

@@ -15,7 +15,7 @@
 #include "cuda/mma.cuh"
 
 static constexpr int WARP = 32, ROWS_PER_WARP = 16;
-static constexpr int UM_CU_GROUP = 64, UM_CU_PIECE = 256; /* keys */
+static constexpr int UM_CU_GROUP = 64; /* keys */
 static_assert(UM_CU_PIECE % UM_CU_GROUP == 0, "a piece is a number of groups");
 static_assert(UM_KEY_GROUP % UM_CU_PIECE == 0,
               "keys that move by a multiple of UM_KEY_GROUP keep their place in a piece");

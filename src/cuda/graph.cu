@@ -72,7 +72,7 @@ um_status um_cu_graph_for(um_forward *f, const um_message_capacity *capacity, co
 static um_status warm_one(um_forward *f, const um_pass_size *p, um_err *err) {
     if (p->n_tokens > UM_CU_GRAPH_TOKENS) return UM_OK;
     const um_cu_sizes needed = {p->n_tokens, um_cu_tiles_of(p->n_tokens, p->n_spans, f->limits.tile_tokens),
-                                p->n_rows,   um_cu_pieces(f, p->keys),
+                                p->n_rows,   um_cu_pieces(p->keys),
                                 p->adapts,   f->net->conditioning.n_ff > 0};
     const um_cu_sizes sizes = um_cu_pad(&f->limits, &needed);
     const um_message_capacity capacity = um_cu_room(f, &sizes);

@@ -288,10 +288,10 @@ typedef struct um_cu_attention {
     void *out; /* [T, n_heads * d] of `type` */
     float scale;
     int32_t window; /* keys that a query sees at most (um_seen_start); 0: no limit */
-    /* Keys are cut into pieces of um_cu_piece_keys(head_dim) visibility indices, at fixed multiples; the kernels for
-     * Hopper GPUs use larger ones for queries that see many keys (attention_share.cuh). The pieces of a query are
-     * merged in their order. n_pieces: most pieces of a span in this pass, counted from index 0; it only limits the
-     * grid and never changes a result. */
+    /* Keys are cut into pieces of UM_CU_PIECE visibility indices, at fixed multiples; the kernels for Hopper GPUs use
+     * larger ones for queries that see many keys (attention_share.cuh). The pieces of a query are merged in their
+     * order. n_pieces: most pieces of a span in this pass, counted from index 0; it only limits the grid and never
+     * changes a result. */
     int32_t n_pieces;
     /* Scratch. When the pieces of all tiles don't fit, the tiles are computed in groups that do. */
     float *partial;
@@ -300,9 +300,7 @@ typedef struct um_cu_attention {
 } um_cu_attention;
 /* Returns whether the current device runs the kernels of attention_stream.cu. Their results differ in rounding. */
 bool um_cu_attend_stream_exists();
-int32_t um_cu_piece_keys(int32_t head_dim);
-/* Bytes of scratch for n_tokens queries whose spans have at most n_pieces pieces. */
-size_t um_cu_attention_scratch(int32_t n_tokens, int32_t n_heads, int32_t head_dim, int32_t n_pieces);
+#define UM_CU_PIECE 256
 /* The attention of a kind of layers. */
 typedef struct um_cu_heads {
     int32_t n_heads, n_kv_heads, head_dim, window;

@@ -530,9 +530,7 @@ um_status um_cu_record(um_forward *f, const um_message_capacity *capacity, const
     return start_body(&p);
 }
 
-int32_t um_cu_pieces(const um_forward *f, int32_t end) {
-    return UM_MAX(1, UM_CEIL_DIV(end, um_cu_piece_keys(f->net->kind[0].head_dim)));
-}
+int32_t um_cu_pieces(int32_t end) { return UM_MAX(1, UM_CEIL_DIV(end, UM_CU_PIECE)); }
 
 static launch launch_of(um_forward *f, const um_batch *b, um_message_capacity *capacity, um_err *err) {
     launch p = {.f = f, .s = f->d->stream, .err = err};
@@ -541,7 +539,7 @@ static launch launch_of(um_forward *f, const um_batch *b, um_message_capacity *c
         p.selects |= b->span[i].select != NULL;
         needed.adapts |= b->span[i].adapter >= 0;
         needed.canvas |= b->span[i].canvas;
-        needed.n_pieces = UM_MAX(needed.n_pieces, um_cu_pieces(f, b->span[i].keys.end));
+        needed.n_pieces = UM_MAX(needed.n_pieces, um_cu_pieces(b->span[i].keys.end));
     }
     p.sizes = um_cu_pad(&f->limits, &needed);
     *capacity = um_cu_room(f, &p.sizes);

@@ -155,7 +155,7 @@ um_status um_cu_group_check(um_forward *f, double since, um_err *err);
 um_message_capacity um_cu_room(const um_forward *f, const um_cu_sizes *sizes);
 bool um_cu_same_sizes(const um_cu_sizes *a, const um_cu_sizes *b);
 /* Returns the pieces of a span that reads the keys below `end`. */
-int32_t um_cu_pieces(const um_forward *f, int32_t end);
+int32_t um_cu_pieces(int32_t end);
 /* Returns the graph of the sizes. Records it when it is not there; the least recently used one makes room. *out is NULL
  * when the device has no memory for it. */
 um_status um_cu_graph_for(um_forward *f, const um_message_capacity *capacity, const um_cu_sizes *sizes,

@@ -118,8 +118,7 @@ static void new_queries(check *c, attention_data *d) {
 
 static int32_t pieces_of(const attention_data *d) {
     int32_t most = 1;
-    for (int32_t i = 0; i < d->batch.n_spans; i++)
-        most = UM_MAX(most, UM_CEIL_DIV(d->span[i].keys.end, um_cu_piece_keys(d->a.head_dim)));
+    for (int32_t i = 0; i < d->batch.n_spans; i++) most = UM_MAX(most, UM_CEIL_DIV(d->span[i].keys.end, UM_CU_PIECE));
     return most;
 }
 
@@ -175,7 +174,7 @@ static attention_call new_call(check *c, const attention_data *d, const um_batch
                                           d->pages.shape.page_size};
     if (how == MORE_PIECES) a.n_pieces = 2 * a.n_pieces + 1;
     /* The largest tile has 128 rows. */
-    const size_t one = um_cu_attention_scratch(large, a.n_kv_heads, a.head_dim, a.n_pieces);
+    const size_t one = (size_t)large * a.n_kv_heads * a.n_pieces * (size_t)(a.head_dim + 2) * sizeof(float);
     a.partial_bytes = how == NO_SCRATCH ? 0 : how == LITTLE_SCRATCH ? one : one * (size_t)n_tiles;
     a.partial = (float *)check_device(c, a.partial_bytes);
     return {check_batch(c, b, &capacity, NULL), a, d->pages.device, check_stream(c)};
@@ -195,7 +194,7 @@ static const void *run_part(check *c, const attention_data *d, const um_span *sp
     b.seen_end += span->first + from;
     b.span = &s;
     um_cu_attention part = *a;
-    part.n_pieces = UM_CEIL_DIV(s.keys.end, um_cu_piece_keys(a->head_dim));
+    part.n_pieces = UM_CEIL_DIV(s.keys.end, UM_CU_PIECE);
     part.qkv = (const char *)a->qkv +
                (size_t)(span->first + from) * (size_t)(a->n_heads + 2 * a->n_kv_heads) * a->head_dim * size;
     part.out = check_device(c, (size_t)(n + 5) * row);
