@@ -114,7 +114,7 @@ static __device__ __forceinline__ void add_keys(um_cu_softmax<D> &all, um_cu_sof
     __syncthreads();
     for (int32_t g = 0; g < ahead; g++) {
         if (g < n) fetch_group<THREADS>(f.kv, place[g], ring + g * stage_bytes, row_bytes, stride);
-        um_cu_copies_end();
+        um_cu_copies_commit();
     }
     for (int32_t g = 0, stage = 0, next = ahead; g < n; g++) {
         const int32_t first = from + g * UM_CU_GROUP;
@@ -125,7 +125,7 @@ static __device__ __forceinline__ void add_keys(um_cu_softmax<D> &all, um_cu_sof
         __syncthreads(); /* group g has arrived, and all warps are done with group g - 1 */
         if (g + ahead < n)
             fetch_group<THREADS>(f.kv, place[(g + ahead) % PLACES], ring + next * stage_bytes, row_bytes, stride);
-        um_cu_copies_end();
+        um_cu_copies_commit();
         if (finds) found = find(g + f.stages);
         const um_bf16 *group = (const um_bf16 *)(ring + stage * stage_bytes);
         if constexpr (CONVERT) {

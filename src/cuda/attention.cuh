@@ -3,6 +3,7 @@
 #define UM_CUDA_ATTENTION_CUH
 
 #include "cuda/kv.cuh"
+#include "cuda/mma.cuh"
 
 /* Computes attention in fp32, for operands of any type, any head size up to UM_CU_HEAD_DIM_MAX and any type of keys
  * (attention_exact.cu). */
@@ -20,42 +21,7 @@ int32_t um_cu_wide_tile_tokens(int32_t group);
 size_t um_cu_wide_shared(int32_t head_dim);
 
 #ifdef __CUDACC__
-/* ---- The matrix units, with operands in registers ---------------------------------------------------------------- */
-
-static __device__ __forceinline__ uint32_t um_cu_shared_address(const void *p) {
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
-/* Copies 16 bytes to shared memory in the background; zeros when `there` is not set. */
-static __device__ __forceinline__ void um_cu_copy_async(void *to, const void *from, bool there) {
-    const int bytes = there ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(um_cu_shared_address(to)), "l"(from),
-                 "r"(bytes));
-}
-static __device__ __forceinline__ void um_cu_copies_end() { asm volatile("cp.async.commit_group;"); }
-/* Waits until at most N groups of copies have not arrived. */
-template <int N> static __device__ __forceinline__ void um_cu_copies_wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(N));
-}
-
-static __device__ __forceinline__ void um_cu_load_matrix(uint32_t r[4], const void *p) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(um_cu_shared_address(p)));
-}
-static __device__ __forceinline__ void um_cu_load_transposed(uint32_t r[4], const void *p) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(um_cu_shared_address(p)));
-}
-
-/* c += a b, for a [16, 16], b [16, 8]. */
-static __device__ __forceinline__ void um_cu_multiply_16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
+/* ---- Arithmetic -------------------------------------------------------------------------------------------------- */
 
 /* 2^v; results below 2^-126 are 0. */
 static __device__ __forceinline__ float um_cu_power_of_two(float v) {

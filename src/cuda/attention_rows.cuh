@@ -12,7 +12,6 @@
 #define UM_CUDA_ATTENTION_ROWS_CUH
 
 #include "cuda/attention.cuh"
-#include "cuda/mma.cuh"
 
 static constexpr int WARP = 32, ROWS_PER_WARP = 16;
 static constexpr int UM_CU_GROUP = 64; /* keys */

@@ -10,7 +10,6 @@
  *
  * Bytes: keys and values once for each CTA. Operations: 4 d for each row and key. */
 #include "cuda/attention.cuh"
-#include "cuda/mma.cuh"
 
 static constexpr int WARP = 32, WARPS = 8, THREADS = WARPS * WARP, ROWS = 64, GROUP = 32, PAD = 8;
 static constexpr int WEIGHTS = GROUP + PAD; /* distance of rows of probabilities */
@@ -84,7 +83,7 @@ static __device__ __forceinline__ void fetch(um_bf16 (*to)[D + PAD], const char 
         const int64_t at = place[i / CHUNKS].at;
         um_cu_copy_async(&to[i / CHUNKS][i % CHUNKS * 8], base + (at < 0 ? 0 : at + i % CHUNKS * 16), at >= 0);
     }
-    asm volatile("cp.async.commit_group;");
+    um_cu_copies_commit();
 }
 
 /* Computes the scores of the warp's half of the keys: two tiles of 8. */
@@ -227,20 +226,20 @@ template <int D> static __global__ void __launch_bounds__(THREADS) attend_wide(c
     fetch<D>(m.value, w.kv.value, m.place[0]);
     for (int32_t first = from, now = 0; first < to; first += GROUP, now ^= 1) {
         float score[2][4];
-        asm volatile("cp.async.wait_group 1;" ::: "memory");
+        um_cu_copies_wait<1>();
         __syncthreads(); /* the keys are there */
         score_keys(m, score);
         find(first + GROUP, now ^ 1); /* none behind the last group is read */
         __syncthreads();              /* all warps are done with the keys */
         fetch<D>(m.key, w.kv.key, m.place[now ^ 1]);
         weigh(s, score, m, span, first, scale);
-        asm volatile("cp.async.wait_group 1;" ::: "memory");
+        um_cu_copies_wait<1>();
         __syncthreads(); /* the values are there, and the probabilities */
         add_values(s, m);
         __syncthreads(); /* all warps are done with the values */
         fetch<D>(m.value, w.kv.value, m.place[now ^ 1]);
     }
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    um_cu_copies_wait<0>();
     write_rows(s, m, w.a);
 }
 

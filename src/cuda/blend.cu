@@ -97,28 +97,6 @@ enum {
     RING_BYTES = STAGES * STAGE_BYTES
 };
 
-/* Copies 16 bytes to shared memory. Writes zeros and reads nothing unless `ok`. */
-static __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool ok) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(ok ? 16 : 0) : "memory");
-}
-static __device__ __forceinline__ void load_matrix(uint32_t v[4], uint32_t from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                 : "r"(from)
-                 : "memory");
-}
-static __device__ __forceinline__ void load_transposed(uint32_t v[4], uint32_t from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                 : "r"(from)
-                 : "memory");
-}
-static __device__ __forceinline__ void multiply(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};\n"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 static __device__ __forceinline__ uint32_t piece_at(uint32_t rows, int row, int piece) {
     return rows + row * ROW_BYTES + ((piece ^ (row & 7)) << 4);
 }
@@ -131,16 +109,17 @@ static __device__ __forceinline__ void copy_stage(const blend_product &p, int fi
     const bool has_column = column + piece * 8 < p.H;
 #pragma unroll
     for (int i = 0; i < ROWS / 32; i++)
-        copy16(piece_at(stage, row + 32 * i, piece),
-               weight_at<um_bf16>(p, there >> i & 1 ? first_row + row + 32 * i : 0, k + piece * 8), there >> i & 1);
+        um_cu_copy_async(piece_at(stage, row + 32 * i, piece),
+                         weight_at<um_bf16>(p, there >> i & 1 ? first_row + row + 32 * i : 0, k + piece * 8),
+                         there >> i & 1);
 #pragma unroll
     for (int i = 0; i < DEPTH / 32; i++) {
         const int32_t id = k + row + 32 * i;
         const bool ok = has_column && id < p.n;
-        copy16(piece_at(stage + EMBED_AT, row + 32 * i, piece),
-               (const um_bf16 *)p.embed + (ok ? (size_t)id * p.H + column + piece * 8 : 0), ok);
+        um_cu_copy_async(piece_at(stage + EMBED_AT, row + 32 * i, piece),
+                         (const um_bf16 *)p.embed + (ok ? (size_t)id * p.H + column + piece * 8 : 0), ok);
     }
-    asm volatile("cp.async.commit_group;\n" ::: "memory");
+    um_cu_copies_commit();
 }
 
 static __device__ __forceinline__ void multiply_stage(uint32_t stage, float sum[COLUMNS / 8][4]) {
@@ -148,12 +127,13 @@ static __device__ __forceinline__ void multiply_stage(uint32_t stage, float sum[
 #pragma unroll
     for (int c = 0; c < DEPTH / 16; c++) {
         uint32_t w[4], e[4];
-        load_matrix(w, piece_at(stage, warp * 16 + lane % 16, 2 * c + lane / 16));
+        um_cu_load_matrix(w, piece_at(stage, warp * 16 + lane % 16, 2 * c + lane / 16));
 #pragma unroll
         for (int n = 0; n < COLUMNS / 16; n++) {
-            load_transposed(e, piece_at(stage + EMBED_AT, c * 16 + lane / 8 % 2 * 8 + lane % 8, 2 * n + lane / 16));
-            multiply(sum[2 * n], w, e[0], e[1]);
-            multiply(sum[2 * n + 1], w, e[2], e[3]);
+            um_cu_load_transposed(e,
+                                  piece_at(stage + EMBED_AT, c * 16 + lane / 8 % 2 * 8 + lane % 8, 2 * n + lane / 16));
+            um_cu_multiply_16(sum[2 * n], w, e[0], e[1]);
+            um_cu_multiply_16(sum[2 * n + 1], w, e[2], e[3]);
         }
     }
 }
@@ -186,14 +166,14 @@ static __global__ void __launch_bounds__(THREADS) multiply_bf16(const um_cu_batc
         }
     for (int i = 0; i < STAGES - 1; i++) {
         if (i < n_steps) copy_stage(p, first, column, i * DEPTH, there, base + i * STAGE_BYTES);
-        else asm volatile("cp.async.commit_group;\n" ::: "memory");
+        else um_cu_copies_commit();
     }
     for (int i = 0; i < n_steps; i++) {
-        asm volatile("cp.async.wait_group %0;\n" ::"n"(STAGES - 2) : "memory");
+        um_cu_copies_wait<STAGES - 2>();
         __syncthreads(); /* step i has arrived for all warps, and all have finished step i - 1 */
         const int next = i + STAGES - 1;
         if (next < n_steps) copy_stage(p, first, column, next * DEPTH, there, base + next % STAGES * STAGE_BYTES);
-        else asm volatile("cp.async.commit_group;\n" ::: "memory");
+        else um_cu_copies_commit();
         multiply_stage(base + i % STAGES * STAGE_BYTES, sum);
     }
 #pragma unroll

@@ -1,4 +1,4 @@
-/* mma: barriers, copies and launches that kernels share. Used inside the room cuda only.
+/* mma: launches, copies, barriers and products by mma.sync that kernels share. Used inside the room cuda only.
  *
  * Programmatic dependent launch (compute capability 9.0): a kernel started with um_cu_start may begin before the kernel
  * before it in the stream has ended. Until um_cu_wait_for_previous it may touch only what no kernel of the pass writes:
@@ -48,6 +48,64 @@ static __device__ __forceinline__ void um_cu_let_next_start() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+}
+
+/* ---- Copies and products of a warp, on all GPUs ------------------------------------------------------------------ */
+
+/* Functions with a pointer to shared memory do not call those with an address: that gives attention other machine code,
+ * whose time was not measured. */
+
+static __device__ __forceinline__ uint32_t um_cu_shared_address(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+/* Starts a copy of 16 bytes to shared memory. Writes zeros and reads nothing unless `there` is set. */
+static __device__ __forceinline__ void um_cu_copy_async(uint32_t to, const void *from, bool there) {
+    const int bytes = there ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+static __device__ __forceinline__ void um_cu_copy_async(void *to, const void *from, bool there) {
+    const int bytes = there ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(um_cu_shared_address(to)), "l"(from), "r"(bytes)
+                 : "memory");
+}
+/* Closes a group of copies. */
+static __device__ __forceinline__ void um_cu_copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/* Waits until at most N groups have not arrived. */
+template <int N> static __device__ __forceinline__ void um_cu_copies_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* Loads four matrices of 8 x 8 elements of 16 bits. Lane i has the address of row i % 8 of matrix i / 8. */
+static __device__ __forceinline__ void um_cu_load_matrix(uint32_t r[4], uint32_t from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from)
+                 : "memory");
+}
+static __device__ __forceinline__ void um_cu_load_transposed(uint32_t r[4], uint32_t from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from)
+                 : "memory");
+}
+static __device__ __forceinline__ void um_cu_load_matrix(uint32_t r[4], const void *from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(um_cu_shared_address(from))
+                 : "memory");
+}
+static __device__ __forceinline__ void um_cu_load_transposed(uint32_t r[4], const void *from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(um_cu_shared_address(from))
+                 : "memory");
+}
+/* c += a b for bf16, a [16, 16], b [16, 8]. */
+static __device__ __forceinline__ void um_cu_multiply_16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 #if __CUDA_ARCH__ >= 900

@@ -40,12 +40,6 @@ enum {
 
 template <bool F8> static constexpr int size_of = F8 ? 1 : 2; /* bytes of an element */
 
-static __device__ __forceinline__ void load4(uint32_t v[4], uint32_t from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                 : "r"(from)
-                 : "memory");
-}
 static __device__ __forceinline__ void load2(uint32_t v[2], uint32_t from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];\n"
                  : "=r"(v[0]), "=r"(v[1])
@@ -64,10 +58,7 @@ static __device__ __forceinline__ void multiply(float c[4], const uint32_t a[4],
 #endif
         return;
     }
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};\n"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    um_cu_multiply_16(c, a, b[0], b[1]);
 }
 
 /* Returns the address of a piece of 16 bytes in rows of a stage. */
@@ -123,11 +114,11 @@ template <int N8, bool F8> static __device__ __forceinline__ void multiply_stage
     for (int kk = 0; kk < ROW_BYTES / 32; kk++) {
         uint32_t w[2][4], x[2 * N8];
 #pragma unroll
-        for (int h = 0; h < 2; h++) load4(w[h], (w_at ^ (kk * 32)) + h * HALF * ROW_BYTES);
+        for (int h = 0; h < 2; h++) um_cu_load_matrix(w[h], (w_at ^ (kk * 32)) + h * HALF * ROW_BYTES);
         if constexpr (N8 == 1) load2(x, x_at ^ (kk * 32));
         else
 #pragma unroll
-            for (int j = 0; j < N8; j += 2) load4(x + 2 * j, (x_at ^ (kk * 32)) + j * 8 * ROW_BYTES);
+            for (int j = 0; j < N8; j += 2) um_cu_load_matrix(x + 2 * j, (x_at ^ (kk * 32)) + j * 8 * ROW_BYTES);
 #pragma unroll
         for (int j = 0; j < N8; j++)
 #pragma unroll

@@ -29,12 +29,6 @@ static __device__ __forceinline__ void um_cu_copy16(uint32_t to, const void *fro
     asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(ok ? 16 : 0)
                  : "memory");
 }
-/* Closes a group of copies. */
-static __device__ __forceinline__ void um_cu_copies_commit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
-/* Waits until at most N groups have not arrived. */
-template <int N> static __device__ __forceinline__ void um_cu_copies_wait() {
-    asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory");
-}
 
 /* ---- Long lists on Hopper GPUs (moe_tiles.cu) -------------------------------------------------------------------- */
 

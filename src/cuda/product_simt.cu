@@ -10,6 +10,7 @@
  * warps has a slice. `many` computes a tile of 128 tokens and 128 weight rows; its threads go through the slices. */
 #include <assert.h>
 
+#include "cuda/mma.cuh"
 #include "cuda/product.cuh"
 
 enum { SLICES = 8, STAGE_BYTES = 64, ROW_BYTES = 80, PIECE_BYTES = 16, WARP = 32, QUAD = 4 };
@@ -26,18 +27,6 @@ typedef struct job {
 
 /* ---- Stages ------------------------------------------------------------------------------------------------------ */
 
-/* Starts the copy of 16 bytes to shared memory; writes zeros when `there` is false. */
-static __device__ __forceinline__ void copy_piece(void *to, const void *from, bool there) {
-    const unsigned address = (unsigned)__cvta_generic_to_shared(to);
-    const int bytes = there ? PIECE_BYTES : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes) : "memory");
-}
-static __device__ __forceinline__ void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/* Waits until at most N closed groups of copies are under way. */
-template <int N> static __device__ __forceinline__ void wait_for_all_but() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-}
-
 /* Copies the columns from `column` on of the rows [first, first + n) of a matrix [rows, in] to a stage, by n_threads
  * threads, of which this is number `i`. Elements outside of the matrix are 0. */
 template <typename E>
@@ -50,7 +39,7 @@ static __device__ __forceinline__ void load_rows(char *stage, const E *matrix, i
         const E *from = matrix + (size_t)row * in + k;
         if (aligned) {
             const bool there = row < rows && k < in;
-            copy_piece(to, there ? from : matrix, there);
+            um_cu_copy_async(to, there ? from : matrix, there);
         } else {
 #pragma unroll
             for (int e = 0; e < ELEMENTS; e++) ((E *)to)[e] = row < rows && k + e < in ? from[e] : E(0.0f);
@@ -126,12 +115,12 @@ template <typename E, int TOKENS, int ROWS, int RING> static __global__ void __l
             load_rows(stage, (const E *)p.x, p.T, p.in, p.aligned, t0, TOKENS, k, lane, WARP);
             load_rows(stage + TOKENS * ROW_BYTES, (const E *)p.w, p.rows, p.in, p.aligned, row0, ROWS, k, lane, WARP);
         }
-        close_copies();
+        um_cu_copies_commit();
     };
     for (int at = 0; at < RING - 1; at++) load(start + at * COLUMNS, at);
     for (int32_t k = start, at = 0, to = RING - 1; k < end; k += COLUMNS) {
         load(k + (RING - 1) * COLUMNS, to);
-        wait_for_all_but<RING - 1>();
+        um_cu_copies_wait<RING - 1>();
         __syncwarp();
         const char *x = mine + at * STAGE, *w = x + TOKENS * ROW_BYTES;
         multiply<E, A, B, LANE_TOKENS, LANE_ROWS>(x + i * ROW_BYTES, w + j * ROW_BYTES, sum);
@@ -170,12 +159,12 @@ template <typename E> static __global__ void __launch_bounds__(MANY_THREADS) man
             load_rows(shared[at][1], (const E *)p.w, p.rows, p.in, p.aligned, row0, MANY_TILE, k, threadIdx.x,
                       MANY_THREADS);
         }
-        close_copies();
+        um_cu_copies_commit();
     };
     load(0, 0);
     for (int32_t k = 0, at = 0, left = p.slice; k < p.in; k += COLUMNS, at ^= 1) {
         load(k + COLUMNS, at ^ 1);
-        wait_for_all_but<1>();
+        um_cu_copies_wait<1>();
         __syncthreads();
         multiply<E, N, N, MANY_SIDE, MANY_SIDE>(shared[at][0] + i * ROW_BYTES, shared[at][1] + j * ROW_BYTES, sum);
         __syncthreads(); /* the next load overwrites this stage */
