@@ -318,6 +318,7 @@ size_t um_cu_blend_part_bytes(int32_t n_rows, int32_t H) {
 
 void um_cu_blend_sum(const um_cu_batch *b, const um_cu_head *a, const um_cu_blend_part *part, cudaStream_t s) {
     enum { BLOCKS_MAX = 264 };
+    static_assert((int)BLOCKS_MAX <= (int)UM_CU_MEET_BLOCKS, "all blocks can meet");
     rank_parts p = {a->at, {}};
     memcpy(p.of, part, (size_t)a->at.n * sizeof *part);
     if (a->at.comm)

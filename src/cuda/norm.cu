@@ -8,6 +8,7 @@
 #include "cuda/rows.cuh"
 
 enum { NORM_BLOCKS_MAX = 396 }; /* as many as an H200 runs at a time for rows of 4096 elements */
+static_assert((int)NORM_BLOCKS_MAX <= (int)UM_CU_MEET_BLOCKS, "the blocks of a norm can meet");
 
 /* ---- Norms ------------------------------------------------------------------------------------------------------- */
 
@@ -59,8 +60,8 @@ static __global__ void __launch_bounds__(1024)
     }
 }
 
-/* Rounds a thread's chunk of a row as um_cu_quantize would round it in bf16: v becomes what um_cu_store_codes stores.
- * Returns the row's scale. All threads of the block call it. */
+/* Rounds a thread's chunk of a row as um_cu_quantize would round it in bf16: v becomes the input of
+ * um_cu_store_codes. Returns the row's scale. All threads of the block call it. */
 static __device__ __forceinline__ float code_chunk(float v[CHUNK], bool has_chunk, float *part) {
     float most = 0;
 #pragma unroll
@@ -170,7 +171,7 @@ static __device__ __forceinline__ void load_row(float *x, const M &more, int32_t
 }
 
 /* The same without bias, for rows of at most 1024 chunks: a thread has one chunk of each row of its block. While a row
- * is computed, the block's next row arrives. With the outputs of experts, a block has one row. */
+ * is computed, the block's next row arrives, unless a block has one row only (has_one_row). */
 template <typename E, typename M>
 static __global__ void __launch_bounds__(1024)
     norm_rows_kernel(float *x, const M more, const float *w, float eps, int32_t n, int32_t H, E *y, float *y32,
@@ -241,7 +242,7 @@ static __device__ __forceinline__ int32_t first_quarter(void) {
     return (int32_t)(threadIdx.x / WARP * WARP * 2 + threadIdx.x % WARP);
 }
 
-/* Stores a row of which each thread has a chunk, on another GPU. quarter: what to_quarters made of v. */
+/* Stores a row of which each thread has a chunk, on another GPU. quarter: v as to_quarters divides it. */
 static __device__ __forceinline__ void store_row(um_bf16 *row, int32_t H, const float v[CHUNK], const float4[2]) {
     const int32_t first = threadIdx.x * CHUNK;
     if (first < H) store<CHUNK>(row + first, v);
@@ -350,7 +351,6 @@ typedef struct norm_job {
 } norm_job;
 
 template <typename E, typename M> static void norm_rows(const norm_job &j, const M &more, cudaStream_t s) {
-    /* The outputs of experts are so many that loads of a next row would not start earlier. */
     const unsigned blocks = (unsigned)(has_one_row<M> ? j.n : UM_MIN(j.n, NORM_BLOCKS_MAX));
     um_cu_start(norm_rows_kernel<E, M>, dim3(blocks), dim3(row_threads(j.H)), 0, s, j.x, more, j.w, j.eps, j.n, j.H,
                 (E *)j.y, j.y32, j.coded);

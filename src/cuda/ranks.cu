@@ -5,6 +5,7 @@
 #include "cuda/ranks.cuh"
 
 static constexpr size_t THREADS = 512, BLOCKS_MAX = 264, CHUNK = 8;
+static_assert(BLOCKS_MAX <= UM_CU_MEET_BLOCKS, "all blocks can meet");
 
 static unsigned blocks_of(size_t n) { return (unsigned)UM_MAX(UM_MIN(UM_CEIL_DIV(n, THREADS), BLOCKS_MAX), (size_t)1); }
 
