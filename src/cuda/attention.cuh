@@ -1,4 +1,4 @@
-/* attention: what the kernels of attention share. Used inside the room cuda only. */
+/* attention: functions that the kernels of attention share. Used inside the room cuda only. */
 #ifndef UM_CUDA_ATTENTION_CUH
 #define UM_CUDA_ATTENTION_CUH
 
@@ -125,7 +125,7 @@ static __device__ __forceinline__ void um_cu_load_eight(const char *from, um_dty
     }
 }
 
-/* Returns an element of the output: 0 when no key is seen. Merging may turn -0 into 0, so both become 0. */
+/* Returns an element of the output: 0 when no key is seen. -0 becomes 0, as in the kernels that merge pieces. */
 static __device__ __forceinline__ float um_cu_divided(float acc, float sum) {
     return sum == 0 ? 0 : __fdiv_rn(__fadd_rn(acc, 0.0f), sum);
 }

@@ -1,5 +1,5 @@
-/* attention_rows: what the kernels of attention on the matrix units share: the rows of a warp, their softmax, and the
- * pieces of the keys. Used inside the room cuda only.
+/* attention_rows: parts that the kernels of attention on the matrix units share: the rows of a warp, their softmax, and
+ * the pieces of the keys. Used inside the room cuda only.
  *
  * A CTA computes a tile of rows: tokens times the query heads of one KV head. It goes through the keys in groups at
  * fixed multiples of the visibility index, so the bits of a row do not depend on where its span begins to read. The
@@ -91,7 +91,7 @@ static __device__ __forceinline__ void um_cu_merge_piece(um_cu_softmax<D> &all, 
     }
 }
 
-/* What a thread knows of its two rows. */
+/* The two rows of a thread. */
 struct um_cu_row_pair {
     int32_t row[2];            /* of the tile */
     int32_t token[2], head[2]; /* token -1: no row */
@@ -171,7 +171,7 @@ template <int D> static __device__ __forceinline__ void um_cu_end_piece(um_cu_so
 
 /* ---- The tile of a CTA ------------------------------------------------------------------------------------------- */
 
-/* What the threads of a CTA share. */
+/* The work of a CTA. */
 struct um_cu_cta {
     um_message_tile tile;
     um_message_span span;
@@ -182,7 +182,8 @@ struct um_cu_cta {
     int32_t from, to;           /* keys to go through; from is a multiple of UM_CU_GROUP */
 };
 
-/* Sets what the CTA computes. It reads the message only, which no kernel writes. Returns whether the CTA has work. */
+/* Sets the work of the CTA. It reads nothing but the message, so it may be called before um_cu_wait_for_previous.
+ * Returns whether there is any work. */
 static __device__ __forceinline__ bool um_cu_find_tile(um_cu_cta &c, const um_cu_batch &b, const um_cu_flash &f) {
     c.tile = b.tile[f.first_tile + blockIdx.x];
     if (c.tile.n == 0) return false;

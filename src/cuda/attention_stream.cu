@@ -11,7 +11,7 @@
  * A warp has 16 rows of the matrix units, two in each thread. When half of the rows are enough for a tile, each warp
  * takes 8 of them and each thread one. So all warps share the softmax, which takes longer than the products.
  *
- * Rows of the tile that are not there are multiplied too: the matrix units are not what bounds the kernel. Slots that
+ * Rows of the tile that are not there are multiplied too: the matrix units do not bound the kernel. Slots that
  * no row sees may contain anything. Their scores are replaced, and their values are set to zero in shared memory, since
  * 0 * NaN is NaN.
  *
@@ -258,7 +258,7 @@ static __device__ __forceinline__ void merge(um_cu_softmax<DIM> &all, const um_c
     else um_cu_merge_piece<DIM, 1>(all, part);
 }
 
-/* ---- What a CTA computes ----------------------------------------------------------------------------------------- */
+/* ---- Tasks ------------------------------------------------------------------------------------------------------- */
 
 /* A class of rows of a column, and slots of the column. */
 struct task {
@@ -269,7 +269,7 @@ struct task {
     bool there;
     bool merges, whole; /* the CTA merges the pieces, since they begin with the first; they are all of them */
     bool more_rows;     /* the tile has further classes */
-    um_cu_share share;  /* what is left */
+    um_cu_share share;  /* the rest of the share of the CTA */
 };
 
 /* Makes the rows a class whose number of keys is the largest up to `most`. A warp calls it. */

@@ -34,7 +34,7 @@ static __device__ float blend_length(const E *table, const int32_t *id, const fl
     return sum;
 }
 
-/* Grid: a block for each token. A thread reads back only what it has written to x itself. */
+/* Grid: a block for each token. A thread reads only those elements of x that it has written itself. */
 template <typename E, int W>
 static __global__ void __launch_bounds__(1024)
     embed_kernel(um_cu_batch b, const E *table, int32_t H, float scale, float *x) {

@@ -3,7 +3,7 @@
  * processes copy their results to each other (comm.cuh). */
 #include "cuda/pass.cuh"
 
-enum { SHARED_FORWARD }; /* what a rank publishes: its um_forward */
+enum { SHARED_FORWARD }; /* the slot in which a rank publishes its um_forward */
 
 const um_forward *um_cu_rank(const um_forward *f, int32_t rank) {
     return (const um_forward *)um_ranks_shared(f->group.at, SHARED_FORWARD, rank);

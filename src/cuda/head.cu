@@ -60,7 +60,7 @@ static void start_mix(const um_cu_batch *b, const um_cu_head *a, int32_t whole, 
         um_cu_quantize((const um_bf16 *)a->mixed, whole < 0 ? (int32_t)rows : n, a->hidden_size, &a->coded, s);
 }
 
-/* Returns the rows [first, first + n) of what start_mix has made. */
+/* Returns the rows [first, first + n) of the operand that start_mix has made. */
 static um_cu_rows mixed_rows(const um_cu_head *a, int32_t first, int32_t n) {
     const size_t at = (size_t)first * (size_t)a->hidden_size;
     if (a->w->type == UM_F8) return {a->coded.code + at, a->coded.scale + first, n};

@@ -62,7 +62,7 @@ typedef struct um_cu_matrix {
     int32_t rows, in;
     um_dtype type;
     void *data;   /* device memory, aligned to 256 bytes */
-    float *scale; /* [rows] of UM_F8: what the numbers of a row are multiplied by; else NULL */
+    float *scale; /* [rows] of UM_F8: the factor of the numbers of each row; else NULL */
 } um_cu_matrix;
 
 /* Rows in e4m3 with a scale each: code * scale is the number. */
@@ -88,10 +88,10 @@ typedef struct um_cu_meeting {
     uint32_t *count;  /* [UM_CU_MEET_BLOCKS] on this device: meetings of each block */
     /* [n][UM_CU_MEET_BLOCKS] on the device of each rank: the last meeting to which the block of a rank has come */
     uint32_t *flag[UM_RANKS_MAX];
-    const volatile int32_t *stop; /* in host memory: 1 when nobody shall wait any more, because a rank has failed */
-    /* The ranks are in several processes (comm.cuh). Nobody meets then, and count, flag and stop are NULL: before a
-     * kernel reads the results of other ranks, its launcher brings them to this device. NULL: the ranks are in one
-     * process. */
+    const volatile int32_t *stop; /* in host memory: 1 when no kernel shall wait any more, because a rank has failed */
+    /* The connection to ranks in other processes (comm.cuh). Kernels do not meet then, and count, flag and stop are
+     * NULL: before a kernel reads the results of other ranks, its launcher brings them to this device. NULL: the ranks
+     * are in one process. */
     struct um_cu_comm *comm;
 } um_cu_meeting;
 /* Results of all ranks for the same tokens, which are added in the order of the ranks. */
@@ -196,7 +196,7 @@ void um_cu_canvas_norm(const um_cu_batch *b, const float *w, float eps, int32_t 
  * um_cu_quantize would round it; type is then UM_BF16, and y is scratch. */
 void um_cu_gate(const void *gu, int32_t T, int32_t n, um_act act, um_dtype type, void *y, const um_cu_coded *coded,
                 cudaStream_t s);
-/* y[t, i] += bias[i] or y[t, i] = y[t, i] + bias[i] for an operand; y [T, n] of `type`. */
+/* y[t, i] += bias[i]; y [T, n] of `type`. */
 void um_cu_add_bias(void *y, const float *bias, int32_t T, int32_t n, um_dtype type, cudaStream_t s);
 /* saved[to] = hidden[from] for the saves of the batch; fp32 rows of width H. */
 void um_cu_save(const um_cu_batch *b, const float *hidden, float *saved, int32_t H, cudaStream_t s);
@@ -243,7 +243,7 @@ bool um_cu_fp8_suits(int64_t rows, int64_t in);
  * [T, n]. Gate and up are rounded to bf16 as um_cu_linear and um_cu_gate do. Returns false, and starts nothing, when
  * the plans have no kernel that does both at once. */
 bool um_cu_gated(um_cu_products *p, const um_cu_matrix *w, um_cu_rows x, void *y, cudaStream_t s);
-/* What the preparation has done so far. */
+/* Counts of the preparations so far. */
 typedef struct um_cu_products_info {
     int n_shapes, n_simt;  /* prepared shapes; those without a suitable algorithm of cuBLASLt, which are slow */
     int n_tried, n_agreed; /* algorithms that were tried; those whose rows have the bits of the chosen plans */

@@ -92,8 +92,8 @@ static __device__ float2 normal_pair(unsigned long long i) {
     v = (v ^ v >> 30) * 0xbf58476d1ce4e5b9ull;
     v = (v ^ v >> 27) * 0x94d049bb133111ebull;
     v ^= v >> 31;
-    const float even = ((float)(unsigned)(v >> 32) + 0.5f) * 0x1p-32f, angle = (float)(unsigned)v * 0x1p-31f;
-    const float length = sqrtf(-2 * logf(fminf(even, 1)));
+    const float uniform = ((float)(unsigned)(v >> 32) + 0.5f) * 0x1p-32f, angle = (float)(unsigned)v * 0x1p-31f;
+    const float length = sqrtf(-2 * logf(fminf(uniform, 1)));
     return make_float2(length * cospif(angle), length * sinpif(angle));
 }
 

@@ -329,7 +329,7 @@ static int32_t tile_tokens(const um_network *n, um_dtype type, um_dtype kv_type)
     return um_cu_tile_tokens(heads, n->n_kinds, type);
 }
 
-/* Sets what follows from the sizes alone. */
+/* Makes a um_forward with the fields that follow from the sizes alone. */
 static um_forward *sketch(um_device *d, const um_network *n, const um_forward_config *c) {
     um_forward *f = UM_NEW(um_forward);
     f->d = d;

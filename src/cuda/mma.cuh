@@ -1,8 +1,9 @@
 /* mma: launches, copies, barriers and products by mma.sync that kernels share. Used inside the room cuda only.
  *
  * Programmatic dependent launch (compute capability 9.0): a kernel started with um_cu_start may begin before the kernel
- * before it in the stream has ended. Until um_cu_wait_for_previous it may touch only what no kernel of the pass writes:
- * weights, and its own shared memory. */
+ * before it in the stream has ended. Until um_cu_wait_for_previous it may use its own shared memory, and read memory
+ * that no kernel before it may still write: weights, keys and values of earlier passes, and the message. The kernel
+ * that copies the message (fetch_message in pass.cu) lets no other start before it has ended. */
 #ifndef UM_CUDA_MMA_CUH
 #define UM_CUDA_MMA_CUH
 
@@ -145,8 +146,8 @@ static __device__ __forceinline__ void um_cu_barrier_wait(uint32_t barrier, uint
                  : "memory");
 }
 
-/* Copies the box of a tensor map at (column, row). Rows and columns beyond the tensor are zeros. policy: what the L2
- * cache keeps, as createpolicy encodes it. */
+/* Copies the box of a tensor map at (column, row). Rows and columns beyond the tensor are zeros. policy: which data
+ * the L2 cache keeps, as createpolicy encodes it. */
 static __device__ __forceinline__ void um_cu_copy_tile(uint32_t to, const void *map, int column, int row,
                                                        uint32_t barrier, uint64_t policy) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "

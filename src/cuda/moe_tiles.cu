@@ -99,7 +99,7 @@ static __device__ item item_of(const product &p, const int32_t *end, int n_exper
 
 /* ---- Copies ------------------------------------------------------------------------------------------------------ */
 
-/* What a thread copies: a piece of every 16th row per warpgroup. With gate and up, 16 rows of a stage are 8 gate rows
+/* The copies of a thread: a piece of every 16th row per warpgroup. With gate and up, 16 rows of a stage are 8 gate rows
  * and the up rows of the same numbers. */
 template <bool GATED, int N> struct copies {
     static constexpr int step = 16 * GROUPS, n_w = ROWS / step, n_x = UM_CEIL_DIV(N, step);

@@ -184,7 +184,7 @@ static output output_of(const launch *p, float *y, bool add) {
     return {um_cu_own_part(f, p->turn, (size_t)rows_of(p) * (size_t)f->net->hidden, type), type, false};
 }
 
-/* Ends what output_of began. In a group, the next norm adds the results of all ranks to x. */
+/* Completes an output of output_of. In a group, the next norm adds the results of all ranks to x. */
 static void end_output(launch *p, const output *o, float *y, bool add) {
     um_forward *f = p->f;
     if (!f->group.at) return;
@@ -356,7 +356,7 @@ static void experts(launch *p, int32_t layer, const um_cu_low_rank *router_adapt
     check(p, "moe");
 }
 
-/* x = (x + norm(norm(ffn(norm(x))) + norm(experts(norm(x))))) * scale, or what the layer has of it. */
+/* x = (x + norm(norm(ffn(norm(x))) + norm(experts(norm(x))))) * scale, or those parts of it that the layer has. */
 static void normed_half(launch *p, int32_t layer, const um_cu_adapters *a) {
     um_forward *f = p->f;
     const um_layer *y = &f->net->layer[layer];
@@ -504,7 +504,7 @@ static um_status end_graph(launch *p) {
     return um_cu_check(e, "the GPU failed in a pass", p->err);
 }
 
-/* Starts what follows the body: rows that need all their logits, saves, and the end of the pass. */
+/* Starts the kernels behind the body: rows that need all their logits, saves, and the end of the pass. */
 static um_status start_end(launch *p) {
     um_forward *f = p->f;
     const um_message_header *h = (const um_message_header *)f->packed;
@@ -547,7 +547,7 @@ static launch launch_of(um_forward *f, const um_batch *b, um_message_capacity *c
     return p;
 }
 
-/* Returns what decides which kernels a pass starts. */
+/* Returns the kind of a pass. Passes of one kind start the same kernels. */
 static um_cu_pass_kind kind_of(const launch *p, const um_batch *b) {
     const um_message_header *h = (const um_message_header *)p->f->packed;
     um_cu_pass_kind k = {p->sizes, (h->n_whole > 0) | (h->n_saves > 0) << 1};

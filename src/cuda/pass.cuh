@@ -16,7 +16,7 @@ typedef struct um_cu_marks {
     double start; /* um_now() when the pass was submitted */
 } um_cu_marks;
 
-/* What the device publishes of a pass, in pinned host memory. Times are of the device's clock, in ns. */
+/* The end of a pass, which the device publishes in pinned host memory. Times are of the device's clock, in ns. */
 typedef struct um_cu_end {
     unsigned long long done; /* number of finished passes; written last */
     unsigned long long from, to;
@@ -64,8 +64,8 @@ typedef struct um_cu_group {
     uint32_t *flag; /* [ranks][UM_CU_MEET_BLOCKS] and count: see um_cu_meeting */
     uint32_t *count;
     int32_t *stop;                         /* in host memory */
-    um_cu_pass_kind kind[UM_CU_KINDS_MAX]; /* whose kernels have been loaded; the oldest one makes room */
-    int n_kinds;                           /* so far */
+    um_cu_pass_kind kind[UM_CU_KINDS_MAX]; /* kinds whose kernels have been loaded; a new one replaces the oldest */
+    int n_kinds;                           /* loaded so far, also those that were replaced */
 } um_cu_group;
 
 struct um_forward {

@@ -1,6 +1,6 @@
-/* product: y = W x. Weights in bf16 and e4m3 go through cuBLASLt by the plans of product_plan.cu, fp32 weights and
- * shapes that cuBLASLt does not support through product_simt.cu. Which of the two computes a product depends only on
- * the shape and the type of the weights, never on T. */
+/* product: y = W x. The plans of product_plan.cu choose cuBLASLt or a kernel of our own for weights in bf16 and e4m3.
+ * product_simt.cu computes fp32 weights, and shapes that cuBLASLt does not support. Whether there are plans depends
+ * only on the shape and the type of the weights, never on T. */
 #include "cuda/product.cuh"
 
 const int32_t um_cu_bucket[UM_CU_BUCKETS] = {8, 16, 32, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096};

@@ -5,8 +5,8 @@
  * each candidate computes one fixed product, and its bits are compared. In this product
  *
  * - row t of x equals row t % PERIOD: an algorithm whose bits depend on the place of a row shows different rows;
- * - the second half of each weight row is the negative of the first half, and x repeats: the true sums are 0, and what
- *   is computed is nothing but the rounding errors of the sums. Another order gives other errors, so that nearly all
+ * - the second half of each weight row is the negative of the first half, and x repeats: the true sums are 0, and the
+ *   results are nothing but the rounding errors of the sums. Another order gives other errors, so that nearly all
  *   elements differ, even in bf16. In e4m3 the halves are equal, because the matrix units add such products with so few
  *   bits that sums which cancel leave nothing. Other orders show in the elements that are rounded to another bf16.
  *
@@ -27,8 +27,8 @@ enum {
     ALIGN = 256
 };
 enum { MANY_TOKENS = 1024, MANY_PROPOSALS = 8 }; /* products of this size take long: fewer candidates will do */
-/* What a kernel of our own saves in a pass, where it reads its first weights while the kernel before ends. A single
- * product does not show it. */
+/* The time that a kernel of our own saves in a pass, where it reads its first weights while the kernel before ends. A
+ * single product does not show it. */
 static const float EARLY_US = 4;
 static const size_t FLUSH_BYTES = (size_t)128 << 20; /* overwritten before each timed run to clear the L2 cache */
 
@@ -211,7 +211,7 @@ static bool splits_columns(const cublasLtMatmulAlgo_t *algo) {
     return s == CUBLAS_STATUS_SUCCESS && n > 1;
 }
 
-/* Sets what an algorithm must be able to do. */
+/* Sets the demands on an algorithm. */
 static um_status set_preference(cublasLtMatmulPreferenceOpaque_t *preference, const um_cu_products *p, um_err *err) {
     static const cublasLtMatmulPreferenceAttributes_t align[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,

@@ -33,8 +33,8 @@ static constexpr int THREADS = GROUPS * 128 + WARP;
  * both: the activations of `chunks` chunks, then the weights. */
 template <int ROWS, int TOKENS> struct ring_of {
     static constexpr int chunks = TOKENS == 128 ? (ROWS <= 32 ? 2 : 1) : ROWS <= 32 ? 4 : 2;
-    /* The M operand has 64 rows. With 32 tokens the other 32 are what follows in the stage. Their products are not
-     * used. */
+    /* The M operand has 64 rows. With 32 tokens the other 32 are the bytes that follow in the stage. Their products are
+     * not used. */
     static constexpr int x_rows = TOKENS;
     static constexpr int x_chunk = x_rows * ROW_BYTES, w_chunk = ROWS * ROW_BYTES;
     static constexpr int x_bytes = chunks * x_chunk, w_bytes = chunks * w_chunk, bytes = x_bytes + w_bytes;

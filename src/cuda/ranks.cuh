@@ -42,7 +42,7 @@ static __device__ __forceinline__ void um_cu_release(uint32_t *p, uint32_t v) {
 
 /* Waits until the block with this number has come here on all ranks. Afterwards it sees what their kernels had written
  * before. All threads of the block call it, in a grid of at most UM_CU_MEET_BLOCKS blocks that is the same on all
- * ranks, after um_cu_wait_for_previous. When the host stops the pass, nobody waits. Ranks in several processes do not
+ * ranks, after um_cu_wait_for_previous. When the host stops the pass, no block waits. Ranks in several processes do not
  * meet. */
 static __device__ __forceinline__ void um_cu_meet(const um_cu_meeting &m) {
     if (m.comm) return;
@@ -116,7 +116,7 @@ static __device__ __forceinline__ uint4 um_cu_receive(uint4 *from, const volatil
     return v;
 }
 
-/* The same as um_cu_pull_parts through the inboxes. It needs no meeting: what arrives is the signal. */
+/* The same as um_cu_pull_parts through the inboxes. It needs no meeting: the words that arrive are the signal. */
 template <typename E>
 static __device__ __forceinline__ void um_cu_push_parts(const um_cu_partials &p, size_t at, float sum[8]) {
     constexpr int LOADS = sizeof(E) / 2;

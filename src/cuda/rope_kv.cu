@@ -146,8 +146,7 @@ template <typename T> static __global__ void rope_kv(const um_cu_batch b, const 
     store_vector(r.kv, range, slot % r.kv.page_size, x, d, lane);
 }
 
-/* ---- Heads of 128 elements ----------------------------------------------------------------------------------------
- */
+/* ---- Heads of 128 elements --------------------------------------------------------------------------------------- */
 
 static constexpr int DIM = 128, EACH = 4;
 

@@ -223,7 +223,7 @@ void um_cu_answer_whole_rows(const um_cu_batch *b, const float *logits, int32_t 
 
 /* ---- The answer ---- */
 
-/* What a complete row has; the sums as in um_cu_partial. */
+/* The statistics of a complete row; the sums as in um_cu_partial. */
 struct um_cu_totals {
     um_cu_ranked best, second;
     float draw_z, id_z;

@@ -57,7 +57,7 @@ template <int N> static __device__ __forceinline__ void um_cu_hold_operands(uint
 #define UM_CU_D8(i)  UM_CU_D4(i), UM_CU_D4(i + 4)
 #define UM_CU_D16(i) UM_CU_D8(i), UM_CU_D8(i + 8)
 #define UM_CU_D32(i) UM_CU_D16(i), UM_CU_D16(i + 16)
-/* The same for a result that replaces what d contained. */
+/* The same for a result that replaces d. */
 #define UM_CU_NEW4(i)  "=f"(d[i]), "=f"(d[i + 1]), "=f"(d[i + 2]), "=f"(d[i + 3])
 #define UM_CU_NEW8(i)  UM_CU_NEW4(i), UM_CU_NEW4(i + 4)
 #define UM_CU_NEW16(i) UM_CU_NEW8(i), UM_CU_NEW8(i + 8)
@@ -73,9 +73,9 @@ template <int N> static __device__ __forceinline__ void um_cu_hold_operands(uint
                  : __VA_ARGS__                                                                                         \
                  : "r"(x), "r"(w))
 
-/* d = d + x w with ADD, else d = x w, for x [64, K] and w [N, K]: K is 16 elements of bf16, or with F8 32 elements of
- * e4m3, always with ADD for bf16. Thread i of the warpgroup holds, for the columns 8 j + 2 (i % 4) + {0, 1}, row 16 (i
- * / 32) + i % 32 / 4 in d[4 j], d[4 j + 1], and the row 8 below in d[4 j + 2], d[4 j + 3]. */
+/* d = d + x w with ADD, else d = x w, for x [64, K] and w [N, K]. K is 16 elements of bf16, or with F8 32 elements of
+ * e4m3. Products of bf16 exist with ADD only. Thread i of the warpgroup holds, for the columns 8 j + 2 (i % 4) + {0,
+ * 1}, row 16 (i / 32) + i % 32 / 4 in d[4 j], d[4 j + 1], and the row 8 below in d[4 j + 2], d[4 j + 3]. */
 template <int N, bool F8, bool ADD>
 static __device__ __forceinline__ void um_cu_multiply(float *d, uint32_t x, uint32_t w);
 
