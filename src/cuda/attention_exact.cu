@@ -124,7 +124,7 @@ static __device__ void start_rows(exact_rows<EACH> &s, const um_cu_batch &b, con
 /* Grid: tiles, KV heads, groups of ROWS rows of a tile. */
 template <typename T, int EACH>
 static __global__ void __launch_bounds__(THREADS) attend_exact(const um_cu_batch b, const exact_args e) {
-    extern __shared__ float memory[];
+    extern __shared__ __align__(16) float memory[];
     const um_message_tile tile = b.tile[blockIdx.x];
     const int32_t d = e.a.head_dim, lane = threadIdx.x % WARP;
     if (tile.n * (e.a.n_heads / e.a.n_kv_heads) <= (int32_t)blockIdx.z * ROWS) return;
