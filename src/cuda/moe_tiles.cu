@@ -250,6 +250,7 @@ static __device__ __forceinline__ void compute(const product &p, const item &t, 
         next = next + 1 == S ? 0 : next + 1;
     }
     um_cu_products_wait<0>();
+    um_cu_hold_results<N / 2>(sum);
     __syncthreads(); /* the ring is free */
     store<GATED, N>(p, t, *s, ring, sum);
     __syncthreads();

@@ -136,6 +136,15 @@ template <int ROWS, int TOKENS, bool GATED> struct sums {
     float v[ring_of<ROWS, TOKENS>::blocks][parts][n / 2];
 };
 
+/* um_cu_hold_results for all sums. */
+template <int ROWS, int TOKENS, bool GATED> static __device__ __forceinline__ void hold(sums<ROWS, TOKENS, GATED> &s) {
+    using S = sums<ROWS, TOKENS, GATED>;
+#pragma unroll
+    for (int b = 0; b < ring_of<ROWS, TOKENS>::blocks; b++)
+#pragma unroll
+        for (int p = 0; p < S::parts; p++) um_cu_hold_results<S::n / 2>(s.v[b][p]);
+}
+
 /* Starts the products of chunk c of a stage. x, w: the operands in the terms of um_cu_operand_low. With F8 the sums
  * begin at zero. */
 template <int ROWS, int TOKENS, bool GATED, bool F8>
@@ -167,6 +176,7 @@ static __device__ __forceinline__ void add_stage_f8(sums<ROWS, TOKENS, GATED> &s
         multiply_chunk<ROWS, TOKENS, GATED, true>(chunk, c, x, w);
         um_cu_products_commit();
         um_cu_products_wait<0>();
+        hold(chunk);
 #pragma unroll
         for (int b = 0; b < R::blocks; b++)
 #pragma unroll
@@ -271,6 +281,7 @@ static __device__ void multiply_tiles(const args &a, const ring &r, int group) {
         } while (c.step);
         if constexpr (!F8) {
             um_cu_products_wait<0>();
+            hold(s);
             if (releases) um_cu_barrier_arrive(r.empty + 8 * last);
         }
         store_tile<ROWS, TOKENS, GATED, F8>(a, tile, group, s);
