@@ -9,8 +9,9 @@
  *   FAKE_GPU_HOST       name of the host, for ranks in several processes. Default "host"
  *   FAKE_GPU_ALONE      the library by which ranks in several processes exchange results is missing, or with "late" a
  *                       device waits for the others without end. Default: neither
- *   FAKE_GPU_LOG        file that gets a line for each opened device, and one with the numbers of requests for which
- *                       graphs are recorded at the start
+ *   FAKE_GPU_HANG       number of the pass that hangs, as on a rank that waits for others. Default: none
+ *   FAKE_GPU_LOG        file that gets a line for each device that is opened, and that waits for others without end,
+ *                       and one with the numbers of requests for which graphs are recorded at the start
  *   FAKE_GPU_LOSS       file; the first pass that finds it removes it and fails
  *   FAKE_GPU_PAUSE      file; while it exists, loading a matrix takes FAKE_GPU_PAUSE_MS milliseconds. Default 200
  *   FAKE_GPU_VERSION    version that the plugin claims to have */
@@ -54,10 +55,11 @@ static FILE *open_log(void) {
     return path ? fopen(path, "a") : NULL;
 }
 
-static void note_opening(int32_t number, const um_dev_config *c) {
+/* Writes a line about a device to the log. */
+static void note(int32_t number, const char *what) {
     FILE *f = open_log();
     if (!f) return;
-    fprintf(f, "device %d eager %d\n", number, c->eager);
+    fprintf(f, "device %d %s\n", number, what);
     fclose(f);
 }
 
@@ -66,7 +68,7 @@ static um_status fake_open(um_device **out, const um_backend *self, const um_dev
     fake_device *d = UM_NEW(fake_device);
     host.number = 0;
     d->number = c->number;
-    note_opening(c->number, c);
+    note(c->number, c->eager ? "eager 1" : "eager 0");
     um_status s = um_host_open(&d->host, self, &host, err);
     *out = (um_device *)d;
     if (!s) return UM_OK;
@@ -103,11 +105,15 @@ static um_status fake_introduce(um_device *device, bool leads, um_device_card *o
     return UM_OK;
 }
 
+static void wait_without_end(int32_t number) {
+    note(number, "waits");
+    for (;;) pause();
+}
+
 /* The devices are of the host, so that results go through the link all the same. */
 static um_status fake_unite(um_device *device, const um_device_card *leader, int32_t rank, int32_t n, um_err *err) {
     const char *alone = getenv("FAKE_GPU_ALONE");
-    (void)device;
-    while (alone && !strcmp(alone, "late")) pause();
+    if (alone && !strcmp(alone, "late")) wait_without_end(((fake_device *)device)->number);
     return strcmp(leader->key, "key") ? um_fail(err, UM_EDEVICE, "rank %d of %d has no key", rank, n) : UM_OK;
 }
 
@@ -202,6 +208,7 @@ static um_status fake_submit(um_forward *forward, const um_batch *b, um_err *err
     const char *loss = getenv("FAKE_GPU_LOSS");
     if (loss && unlink(loss) == 0) return um_fail(err, UM_EDEVICE, "fake GPU %d has fallen off the bus", f->d->number);
     f->stats.passes++;
+    if (f->stats.passes == (int64_t)setting("FAKE_GPU_HANG", -1)) wait_without_end(f->d->number);
     f->stats.replays++;
     return um_backend_cpu.submit(f->host, b, err);
 }

@@ -18,8 +18,8 @@ rm -f "$FAKE_GPU_LOG"
 # Rank 0 on a device: rank_0 DEVICE OPTION... Its stderr goes to $work/rank0.
 rank_0() {
     rm -f "$work/answers"
-    "$UNMASK" "${options[@]}" --nnodes 2 --master-port "$port" --distributed-timeout-seconds 20 --output "$work/answers" \
-        --device "$@" 2> "$work/rank0" > "$work/rank0.out"
+    "$UNMASK" "${options[@]}" --nnodes "${nodes:-2}" --master-port "$port" --distributed-timeout-seconds 20 \
+        --output "$work/answers" --device "$@" 2> "$work/rank0" > "$work/rank0.out"
 }
 
 # fails WORDS: rank 0 on cuda:0 ends with exit status 2 or 3 and these words.
@@ -39,6 +39,34 @@ follower_says() {
     not wait "${follower[1]}"
     cat "$work/rank1"
     grep -q "$1" "$work/rank1"
+}
+
+# begin_six OPTION...: starts six ranks. leader is the process of rank 0.
+begin_six() {
+    local rank
+    nodes=6
+    new_port
+    for rank in 1 2 3 4 5; do follow $rank --device cuda:$rank; done
+    rank_0 cuda:0 --quiet --distributed-timeout-seconds 8 "$@" &
+    leader=$!
+}
+
+# Waits until all six wait for each other.
+await_six() {
+    local rank
+    for rank in 0 1 2 3 4 5; do wait_for "device $rank waits" "$FAKE_GPU_LOG"; done
+}
+
+# ends_with WORDS: rank 0 ends with exit status 3 and these words.
+ends_with() {
+    local rc=0
+    wait "$leader" || rc=$?
+    cat "$work/rank0"
+    [ "$rc" = 3 ]
+    grep -q "$1" "$work/rank0"
+    kill -9 "${follower[@]}"
+    follower=()
+    opened
 }
 
 claims_begin
@@ -163,6 +191,22 @@ a_device_that_does_not_unite_is_named() {
     grep -q 'rank 1: its process has ended, or has closed the connection' "$work/rank0"
     follower=()
     opened
+}
+
+# All ranks wait when one hangs. Rank 0 finds out which one no longer answers.
+a_process_that_hangs_is_named() {
+    export FAKE_GPU_COUNT=6 FAKE_GPU_ALONE=late
+    begin_six
+    await_six
+    kill -STOP "${follower[2]}"
+    ends_with 'rank 2: no answer for 8 s (--distributed-timeout-seconds)'
+}
+
+devices_that_hang_in_a_pass_end_the_group() {
+    export FAKE_GPU_COUNT=6 FAKE_GPU_HANG=20
+    begin_six --input "$work/many"
+    await_six
+    ends_with 'all processes answer, but the devices have exchanged nothing for 8 s (--distributed-timeout-seconds)'
 }
 
 a_lost_device_ends_the_group() {

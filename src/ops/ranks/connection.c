@@ -158,6 +158,16 @@ bool um_connection_tells_failure(const um_connection *c, um_failed *why) {
     return true;
 }
 
+void um_connection_answer_ping(um_connection *c) {
+    um_frame next;
+    um_failed ignored;
+    const ssize_t n = recv(c->fd, &next, sizeof next, MSG_PEEK | MSG_DONTWAIT);
+    if (n < (ssize_t)sizeof next || next.magic != UM_FRAME_MAGIC || next.type != UM_FRAME_PING || next.bytes) return;
+    (void)recv(c->fd, &next, sizeof next, MSG_DONTWAIT);
+    um_connection_send(c, UM_FRAME_PONG, NULL, 0);
+    (void)um_transfer(c, 1, 0, &ignored);
+}
+
 /* ---- All connections --------------------------------------------------------------------------------------------- */
 
 static bool is_busy(const um_connection *c) { return c->receives || c->out_at < c->out_all; }

@@ -5,9 +5,11 @@
 
 #include "ops/ranks/link_open.h"
 
+/* How long a rank may take to say that it still answers. It looks for the question every 20 ms. */
+#define PONG_SECONDS 1.0
 /* Rank 0 gives up first and tells the others why. They wait this much longer for it. */
 #define LONGER         1.25
-#define LONGER_SECONDS 1.0
+#define LONGER_SECONDS (1.0 + PONG_SECONDS)
 /* How long a rank tries to tell the others of a failure. */
 #define FAREWELL_SECONDS 1.0
 /* How often a rank that waits for results in memory looks whether another one has failed. */
@@ -100,9 +102,10 @@ um_status um_link_assemble(um_link *l, um_frame_type type, const void *own, size
     return s;
 }
 
-um_status um_link_look(const um_link *l, int32_t *rank, um_err *err) {
+um_status um_link_look(um_link *l, int32_t *rank, um_err *err) {
     um_failed why;
     for (int32_t i = 0; i < l->n_connections; i++) {
+        if (l->rank) um_connection_answer_ping(&l->c[i]);
         if (!um_connection_tells_failure(&l->c[i], &why)) continue;
         *rank = why.rank;
         return um_fail(err, UM_EDEVICE, "%s", why.message);
@@ -110,12 +113,29 @@ um_status um_link_look(const um_link *l, int32_t *rank, um_err *err) {
     return UM_OK;
 }
 
-int32_t um_link_late_rank(const um_link *l) {
+/* Asks all other ranks for a sign of life. Returns the first one that gives none; -1: all do. */
+static int32_t find_silent(um_link *l) {
+    const double end = um_now() + PONG_SECONDS;
+    um_failed ignored;
+    for (int32_t i = 0; i < l->n_connections; i++) {
+        if (l->c[i].out_at < l->c[i].out_all) continue; /* nobody reads what was sent before */
+        l->c[i].receives = false;
+        um_connection_send(&l->c[i], UM_FRAME_PING, NULL, 0);
+        (void)um_transfer(&l->c[i], 1, 0, &ignored);
+    }
     for (int32_t i = 0; i < l->n_connections; i++) {
         struct pollfd p = {.fd = l->c[i].fd, .events = POLLIN};
-        if (poll(&p, 1, 0) <= 0) return l->c[i].rank;
+        if (poll(&p, 1, (int)(1000 * UM_MAX(end - um_now(), 0.0))) <= 0) return l->c[i].rank;
     }
-    return l->rank;
+    return -1;
+}
+
+um_status um_link_find_late(um_link *l, int32_t *rank, um_err *err) {
+    const int32_t silent = l->rank ? 0 : find_silent(l);
+    *rank = UM_MAX(silent, 0);
+    return um_fail(err, UM_EDEVICE, "%s for %g s (--distributed-timeout-seconds)",
+                   silent < 0 ? "all processes answer, but the devices have exchanged nothing" : "no answer",
+                   l->timeout);
 }
 
 um_status um_link_receive(um_link *l, um_frame_type *type, um_str *body, um_err *err) {

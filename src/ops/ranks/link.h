@@ -28,6 +28,8 @@ typedef enum {
     UM_FRAME_COPY,      /* rank 0: int32_t [3], see um_backend.copy_page */
     UM_FRAME_FREE,      /* rank 0: ends the um_forward */
     UM_FRAME_DATA,      /* floats */
+    UM_FRAME_PING,      /* rank 0: does this process still answer? */
+    UM_FRAME_PONG,      /* rank 1..: it does */
     UM_FRAME_FAILED,    /* um_failed: a rank has failed, so the group ends */
     UM_FRAME_END        /* rank 0: the group ends */
 } um_frame_type;
@@ -59,11 +61,13 @@ um_status um_link_collect(um_link *l, um_frame_type type, um_err *err);
 um_status um_link_answer(um_link *l, um_frame_type type, const void *data, size_t n, um_err *err);
 /* Brings n bytes of every rank to rank 0, in a frame of this type: all [ranks][n], which the other ranks don't need. */
 um_status um_link_assemble(um_link *l, um_frame_type type, const void *own, size_t n, void *all, um_err *err);
-/* Looks whether a rank has failed, while devices compute. Takes nothing from a connection, does not wait, and may be
- * called while another thread uses the link. Errors: UM_EDEVICE; *rank is the rank to blame. */
-um_status um_link_look(const um_link *l, int32_t *rank, um_err *err);
-/* Returns the rank to blame when results did not come in time: the first one from which nothing has arrived. */
-int32_t um_link_late_rank(const um_link *l);
+/* Looks whether a rank has failed, while devices compute, and answers UM_FRAME_PING. Takes nothing else from a
+ * connection and does not wait. Errors: UM_EDEVICE; *rank is the rank to blame. */
+um_status um_link_look(um_link *l, int32_t *rank, um_err *err);
+/* Finds the rank to blame when devices did not finish in time, which then wait for each other: rank 0 asks the other
+ * processes for a sign of life, and the others blame rank 0. The group must end then. Returns UM_EDEVICE, with the
+ * words in *err. */
+um_status um_link_find_late(um_link *l, int32_t *rank, um_err *err);
 /* Returns how long this rank waits for others. */
 double um_link_patience(const um_link *l);
 /* Receives a frame from rank 0 without a limit of time. *body is valid until the next call. */

@@ -88,10 +88,7 @@ void um_ranks_watch(um_ranks *g, double since) {
     pthread_mutex_lock(&g->lock);
     if (!atomic_load(&g->is_broken)) {
         um_status s = um_link_look(g->link, &rank, &why);
-        if (!s && um_now() - since > um_link_patience(g->link)) {
-            rank = um_link_late_rank(g->link);
-            s = um_fail(&why, UM_EDEVICE, "no answer for %g s (--distributed-timeout-seconds)", g->timeout);
-        }
+        if (!s && um_now() - since > um_link_patience(g->link)) s = um_link_find_late(g->link, &rank, &why);
         if (s) {
             break_locked(g, rank, why.msg);
             um_link_fail(g->link, rank, why.msg);

@@ -85,10 +85,7 @@ static um_status watch(const uniting *u, int32_t *rank, um_err *err) {
     *rank = d->first;
     while (!atomic_load(&u->is_done)) {
         if (um_link_look(d->link, rank, err)) return UM_EDEVICE;
-        if (um_now() - start > um_link_patience(d->link)) {
-            *rank = um_link_late_rank(d->link);
-            return um_fail(err, UM_EDEVICE, "no answer for %g s (--distributed-timeout-seconds)", d->timeout);
-        }
+        if (um_now() - start > um_link_patience(d->link)) return um_link_find_late(d->link, rank, err);
         (void)poll(NULL, 0, LOOK_MS);
     }
     return UM_OK;
