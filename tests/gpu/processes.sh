@@ -84,6 +84,23 @@ processes_answer_like_one_process() {
     grep -qE '^ +1 +[0-9.]+ s ' "$work/rank0"
 }
 
+# A device with less memory decides how much all have for keys and values, whatever its rank.
+the_device_with_the_least_memory_decides() {
+    local bytes kv=()
+    for bytes in '2e8 1e9' '1e9 2e8' '1e9 1e9'; do
+        new_port
+        FAKE_GPU_BYTES=${bytes#* } follow 1 --device cuda:1 --max-num-reqs 1000
+        FAKE_GPU_BYTES=${bytes% *} rank_0 cuda:0 --max-num-reqs 1000
+        followers_end
+        equal_answers "$work/answers"
+        kv+=("$(grep -o 'KV [0-9.]* [KMG]*B' "$work/rank0")")
+    done
+    printf '%s\n' "${kv[@]}"
+    [ "${kv[1]}" = "${kv[0]}" ]
+    [ "${kv[2]}" != "${kv[0]}" ]
+    opened
+}
+
 # Rank 0 tells the other ranks for which passes they record graphs.
 all_ranks_record_graphs() {
     new_port

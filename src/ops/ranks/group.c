@@ -92,7 +92,8 @@ static um_status group_open(um_device **out, const um_backend *self, const um_de
     return s;
 }
 
-/* All ranks need about the same amount of memory (widths may differ by a group), so the one with the least decides. */
+/* All ranks need about the same amount of memory (widths may differ by a group), so the one with the least decides.
+ * What those in other processes have is known from the start of the group. */
 static void group_info(const um_device *d, um_device_info *out) {
     um_device_info one;
     char name[40];
@@ -102,6 +103,8 @@ static void group_info(const um_device *d, um_device_info *out) {
         out->memory = UM_MIN(out->memory, one.memory);
         out->there = UM_MIN(out->there, one.there);
     }
+    if (d->least_memory) out->memory = UM_MIN(out->memory, d->least_memory);
+    out->there -= UM_MIN(out->there, d->beyond);
     out->memory *= (size_t)d->n;
     out->there *= (size_t)d->n;
     out->threads *= d->n;

@@ -21,7 +21,7 @@ typedef enum {
     UM_FRAME_BOARD,     /* a byte: rank 1.. has opened the board; rank 0: all have, and use it */
     UM_FRAME_REFUSED,   /* rank 0: why the other one can't join */
     UM_FRAME_FORWARD,   /* rank 0: um_forward_config of the following passes */
-    UM_FRAME_CARD,      /* um_device_card: rank 1.. has one, rank 0: its own; all devices unite now */
+    UM_FRAME_CARD,      /* rank 1..: its device and memory; rank 0: um_device_card of its own, all devices unite now */
     UM_FRAME_READY,     /* rank 1..: it has done what rank 0 wants */
     UM_FRAME_PASS,      /* rank 0: a message (message.h) */
     UM_FRAME_WARM,      /* rank 0: um_pass_size [n], see um_backend.warm */

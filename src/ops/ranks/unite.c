@@ -12,6 +12,12 @@
 /* How often this rank looks whether another one has failed. */
 enum { LOOK_MS = 20 };
 
+/* What a rank tells rank 0 of its device. */
+typedef struct card {
+    um_device_card device;
+    uint64_t memory, there; /* see um_device_info */
+} card;
+
 /* A thread that unites the device with the others. If it hangs, it is left alone. */
 typedef struct uniting {
     um_device *d;
@@ -35,33 +41,49 @@ static um_status fail_other(const um_device *d, int32_t rank, um_err *err) {
 }
 
 /* Finds two ranks with the same device. */
-static um_status check_cards(const um_device *d, const um_device_card *card, um_err *err) {
+static um_status check_cards(const um_device *d, const card *c, um_err *err) {
     for (int32_t b = 1; b < d->all; b++)
         for (int32_t a = 0; a < b; a++)
-            if (!strncmp(card[a].name, card[b].name, sizeof card[a].name))
+            if (!strncmp(c[a].device.name, c[b].device.name, sizeof c[a].device.name))
                 return um_fail_param(err, UM_EINVAL, "device",
                                      "ranks %d and %d have the same device, %s %.40s; each rank needs one of its own: "
                                      "choose it by --device %s:0, %s:1, ...",
-                                     a, b, d->inner->name, card[a].name, d->inner->name, d->inner->name);
+                                     a, b, d->inner->name, c[a].device.name, d->inner->name, d->inner->name);
     return UM_OK;
 }
 
+/* Notes on rank 0 how much less memory than its own the other devices have. */
+static void compare_memory(um_device *d, const card *c) {
+    uint64_t memory = c[0].memory, there = c[0].there;
+    for (int32_t r = 1; r < d->all; r++) {
+        memory = UM_MIN(memory, c[r].memory);
+        there = UM_MIN(there, c[r].there);
+    }
+    d->least_memory = (size_t)memory;
+    d->beyond = (size_t)(c[0].there - there);
+}
+
 /* Exchanges the cards. *leader receives that of rank 0. */
-static um_status exchange_cards(const um_device *d, um_device_card *leader, um_err *err) {
-    um_device_card own, card[UM_RANKS_MAX];
+static um_status exchange_cards(um_device *d, um_device_card *leader, um_err *err) {
+    card own = {0}, all[UM_RANKS_MAX];
+    um_device_info info;
     um_link *l = d->link;
     um_frame_type type;
     um_str body;
-    um_status s = d->inner->introduce(d->member[0], d->first == 0, &own, err);
+    um_status s = d->inner->introduce(d->member[0], d->first == 0, &own.device, err);
     if (s) return fail_own(d, s, err);
-    if (um_link_assemble(l, UM_FRAME_CARD, &own, sizeof own, card, err))
+    d->inner->info(d->member[0], &info);
+    own.memory = info.memory;
+    own.there = info.there;
+    if (um_link_assemble(l, UM_FRAME_CARD, &own, sizeof own, all, err))
         return fail_other(d, um_link_failed_rank(l), err);
-    *leader = own;
+    *leader = own.device;
     if (d->first == 0) {
-        s = check_cards(d, card, err);
+        s = check_cards(d, all, err);
         if (s) return fail_own(d, s, err);
-        return um_link_tell(l, UM_FRAME_CARD, &own, sizeof own, err) ? fail_other(d, um_link_failed_rank(l), err)
-                                                                     : UM_OK;
+        compare_memory(d, all);
+        return um_link_tell(l, UM_FRAME_CARD, leader, sizeof *leader, err) ? fail_other(d, um_link_failed_rank(l), err)
+                                                                           : UM_OK;
     }
     s = um_link_receive(l, &type, &body, err);
     if (!s && (type != UM_FRAME_CARD || body.n != sizeof *leader)) s = um_fail(err, UM_EDEVICE, "it sent no device");
