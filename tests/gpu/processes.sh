@@ -47,7 +47,7 @@ begin_six() {
     nodes=6
     new_port
     for rank in 1 2 3 4 5; do follow $rank --device cuda:$rank; done
-    rank_0 cuda:0 --quiet --distributed-timeout-seconds 8 "$@" &
+    rank_0 cuda:0 --quiet --distributed-timeout-seconds 12 "$@" &
     leader=$!
 }
 
@@ -216,14 +216,14 @@ a_process_that_hangs_is_named() {
     begin_six
     await_six
     kill -STOP "${follower[2]}"
-    ends_with 'rank 2: no answer for 8 s (--distributed-timeout-seconds)'
+    ends_with 'rank 2: no answer for 12 s (--distributed-timeout-seconds)'
 }
 
 devices_that_hang_in_a_pass_end_the_group() {
     export FAKE_GPU_COUNT=6 FAKE_GPU_HANG=20
     begin_six --input "$work/many"
     await_six
-    ends_with 'all processes answer, but the devices have exchanged nothing for 8 s (--distributed-timeout-seconds)'
+    ends_with 'all processes answer, but the devices have exchanged nothing for 12 s (--distributed-timeout-seconds)'
 }
 
 a_lost_device_ends_the_group() {
