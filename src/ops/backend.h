@@ -20,14 +20,14 @@ extern "C" {
 typedef struct um_device um_device;   /* an open backend, with the weights of one model */
 typedef struct um_forward um_forward; /* the KV cache and the activations of one engine */
 
-/* What a device is, for messages and reports. */
+/* A device, as messages and reports describe it. */
 typedef struct um_device_info {
     char name[64];        /* "avx512_bf16", "NVIDIA H200" */
     int threads;          /* threads of a pass; 0: they are not the program's */
     size_t memory, there; /* bytes of the device's own memory, and those that are free; 0: it uses the host's */
 } um_device_info;
 
-/* What a rank tells the ranks in other processes of its device. */
+/* The device of a rank, as ranks in other processes know it. */
 typedef struct um_device_card {
     char name[64]; /* different for all devices of all hosts */
     char key[128]; /* of rank 0: the others find its device by it */
@@ -64,7 +64,7 @@ typedef struct um_forward_stats {
     double gap_seconds;      /* from the end of the pass before to the start of the last pass; 0: there was none */
 } um_forward_stats;
 
-/* What a device can do at most, measured. */
+/* The highest rates of a device, measured. */
 typedef struct um_device_limits {
     double read_bytes; /* bytes per second that it reads from its memory */
     double operations; /* additions and multiplications per second of a large matrix product in its dtype */

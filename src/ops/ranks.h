@@ -75,7 +75,7 @@ void um_cut_release(um_cut_slice *slice, int *n);
 
 /* ---- The place of a member in its group (ranks/meet.c) ---- */
 
-typedef struct um_ranks um_ranks; /* what the ranks of one um_forward share */
+typedef struct um_ranks um_ranks; /* state that the ranks of one um_forward share */
 typedef struct um_rank {
     int32_t index, n;
     um_ranks *group;
@@ -121,12 +121,12 @@ double um_ranks_timeout(const um_ranks *g);
 bool um_ranks_share_memory(const um_rank *r);
 /* Returns whether a result reaches all ranks as fast as rank 0: they share memory, or there are two. */
 bool um_ranks_is_direct(const um_rank *r);
-/* Allocates space for `bytes` bytes of what each other rank publishes under `slot`, if they are in other processes.
+/* Allocates space for `bytes` bytes that each other rank publishes under `slot`, if they are in other processes.
  * Errors: UM_ENOMEM. */
 um_status um_ranks_mirror(const um_rank *r, int slot, size_t bytes, um_err *err);
 /* The floats that one sum moves at a time between processes. */
 enum { UM_RANKS_CHUNK = 1 << 18 };
-/* Makes the floats [first, first + n) of what the ranks publish under `slot` readable with um_ranks_gathered: to all
+/* Makes the floats [first, first + n) that the ranks publish under `slot` readable with um_ranks_gathered: to all
  * ranks, or with `all` false at least to rank 0. Between processes n may differ from rank to rank. Returns false like
  * um_ranks_meet. */
 bool um_ranks_gather(const um_rank *r, int slot, size_t first, size_t n, bool all);

@@ -352,7 +352,7 @@ static void end_layer(um_forward *f, int32_t layer, const um_batch *b) {
     }
 }
 
-/* Computes x += norm(norm(ffn(norm(x))) + norm(experts(norm(x)))), or what the layer has of it. */
+/* Computes x += norm(norm(ffn(norm(x))) + norm(experts(norm(x)))), or those parts of it that the layer has. */
 static void normed_half(um_forward *f, int32_t layer, const um_batch *b) {
     const um_layer *y = &f->net->layer[layer];
     const um_layer_kind *k = um_kind_of(f->net, layer);

@@ -172,8 +172,8 @@ void um_connection_answer_ping(um_connection *c) {
 
 static bool is_busy(const um_connection *c) { return c->receives || c->out_at < c->out_all; }
 
-/* Moves what can be moved now. *n_busy: connections that have not finished. The reading side goes first: the words of a
- * rank that has failed may wait there when sending fails. */
+/* Sends and receives until all sockets would block. *n_busy: connections that have not finished. Each receives first:
+ * the words of a failed rank may be there when sending fails. */
 static bool move_all(um_connection *c, int32_t n, int32_t *n_busy, um_failed *why) {
     *n_busy = 0;
     for (int32_t i = 0; i < n; i++) {

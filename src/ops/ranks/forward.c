@@ -108,7 +108,7 @@ static void wait_a_moment(um_forward *f, double begin) {
 }
 
 /* Waits for all ranks of this process. After a failure it waits for at most UNTIL_STUCK seconds more: the thread of a
- * rank that hangs is left alone, and what it uses is not freed (um_backend.is_stuck). */
+ * rank that hangs goes on, so the memory that it uses is not freed (um_backend.is_stuck). */
 static um_status wait_for_ranks(um_forward *f, double begin, um_err *err) {
     double since = 0;
     const double until = um_now() + SPIN_FOR_RESULT;

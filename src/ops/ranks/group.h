@@ -83,8 +83,8 @@ void um_kept_batch_answer(const um_kept_batch *k, const um_batch *b);
  * is stuck. Errors: UM_EUNSUPPORTED, UM_EDEVICE; UM_EINVAL, two ranks have the same device. */
 um_status um_group_unite(um_device *d, um_err *err);
 
-/* What rank 0 sends to the ranks in other processes (remote.c). Errors are those of um_link_tell. `leads`: this is rank
- * 0. `whole`: the other ranks get everything that a row asks for. */
+/* The batches that rank 0 sends to the ranks in other processes (remote.c). Errors are those of um_link_tell. `leads`:
+ * this is rank 0. `whole`: the other ranks get all wishes of the rows. */
 typedef struct um_remote um_remote;
 um_remote *um_remote_new(struct um_link *link, const um_network *n, const um_forward_config *c, bool leads, bool whole);
 void um_remote_free(um_remote *m); /* m may be NULL */

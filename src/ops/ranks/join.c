@@ -1,4 +1,4 @@
-/* How the ranks of a group find each other. Rank 0 listens. Every other rank connects, and says its number and its
+/* How the ranks of a group find each other. Rank 0 listens. Every other rank connects, and sends its number and its
  * facts. When all are there, rank 0 welcomes them. */
 #include <errno.h>
 #include <netdb.h>
@@ -8,7 +8,7 @@
 
 #include "ops/ranks/link_open.h"
 
-/* How long a rank that has connected may take to say who it is. */
+/* How long a rank that has connected may take for its greeting. */
 #define HELLO_SECONDS 5.0
 /* The pause between two tries to connect. */
 #define RETRY_MS 100
@@ -133,7 +133,7 @@ static void refuse(um_connection *c, const char *why) {
     (void)um_transfer(c, 1, HELLO_SECONDS, &ignored);
 }
 
-/* Checks what a rank says of itself. A wrong number is a matter of this rank alone; other differences end the group. */
+/* Checks the greeting of a rank. A wrong number is a matter of this rank alone; other differences end the group. */
 static um_status check_hello(um_link *l, const um_connection *c, const char *facts, bool *ends_group, um_err *err) {
     um_hello h;
     if (c->body.len < sizeof h) return um_fail(err, UM_EINVAL, "the greeting is too short");

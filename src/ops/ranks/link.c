@@ -1,4 +1,4 @@
-/* What the ranks of a group in several processes tell each other. */
+/* Commands and results between the ranks of a group in several processes. */
 #include "ops/ranks/link.h"
 
 #include <poll.h>
@@ -176,7 +176,7 @@ um_rank_time um_link_time(const um_link *l, int32_t rank) {
     return (um_rank_time){0};
 }
 
-/* Rank 0 sends each of the others what all but it have published. */
+/* Rank 0 sends each other rank the results of all ranks but that one. */
 static um_status forward(um_link *l, const float *own, size_t n, float *const *mirror, um_err *err) {
     um_status s = UM_OK;
     for (int32_t from = 0; from < l->n && !s; from++) {
@@ -187,7 +187,7 @@ static um_status forward(um_link *l, const float *own, size_t n, float *const *m
     return s;
 }
 
-/* Receives what the ranks after the first other one have published. */
+/* Receives the results of the other ranks behind rank 0, which rank 0 forwards. */
 static um_status receive_rest(um_link *l, float *const *mirror, size_t room, um_err *err) {
     um_status s = UM_OK;
     for (int32_t from = 1; from < l->n && !s; from++) {
@@ -212,8 +212,8 @@ static um_status gather(um_link *l, const float *own, size_t n, float *const *mi
     return l->rank ? receive_rest(l, mirror, room, err) : forward(l, own, n, mirror, err);
 }
 
-/* Reads what a rank has sent while this one waits for its results: that it has failed. The end of a connection counts,
- * too. */
+/* Looks whether a rank has failed while this one waits for results: it has sent its words, or its connection has ended.
+ */
 static um_status look_for_failure(um_link *l, int32_t awaited, um_err *err) {
     for (int32_t i = 0; i < l->n_connections; i++) {
         um_failed why;
@@ -230,7 +230,7 @@ static um_status look_for_failure(um_link *l, int32_t awaited, um_err *err) {
     return UM_OK;
 }
 
-/* Gathers through memory. */
+/* um_link_gather through the board. */
 static um_status gather_on_board(um_link *l, int slot, const float *own, size_t n, um_err *err) {
     const double end = um_now() + patience(l);
     if (l->has_failed) return transfer(l, 0, err);
@@ -249,14 +249,9 @@ static um_status gather_on_board(um_link *l, int slot, const float *own, size_t 
 }
 
 um_status um_link_gather(um_link *l, int slot, const float *own, size_t n, bool all, um_err *err) {
-    um_status s;
-    if (all && l->board) {
-        s = gather_on_board(l, slot, own, n, err);
-    } else {
-        s = gather(l, own, n, l->mirror[slot], l->room[slot], all, err);
-        for (int32_t r = 0; r < l->n; r++) l->gathered[slot][r] = l->mirror[slot][r];
-    }
-    return s;
+    if (all && l->board) return gather_on_board(l, slot, own, n, err);
+    for (int32_t r = 0; r < l->n; r++) l->gathered[slot][r] = l->mirror[slot][r];
+    return gather(l, own, n, l->mirror[slot], l->room[slot], all, err);
 }
 
 um_status um_link_spread(um_link *l, float *p, size_t n, um_err *err) {

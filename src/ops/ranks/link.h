@@ -22,7 +22,7 @@ typedef enum {
     UM_FRAME_REFUSED,   /* rank 0: why the other one can't join */
     UM_FRAME_FORWARD,   /* rank 0: um_forward_config of the following passes */
     UM_FRAME_CARD,      /* rank 1..: its device and memory; rank 0: um_device_card of its own, all devices unite now */
-    UM_FRAME_READY,     /* rank 1..: it has done what rank 0 wants */
+    UM_FRAME_READY,     /* rank 1..: it has obeyed the last command */
     UM_FRAME_PASS,      /* rank 0: a message (message.h) */
     UM_FRAME_WARM,      /* rank 0: um_pass_size [n], see um_backend.warm */
     UM_FRAME_COPY,      /* rank 0: int32_t [3], see um_backend.copy_page */
@@ -59,7 +59,7 @@ um_status um_link_tell(um_link *l, um_frame_type type, const void *data, size_t 
 um_status um_link_collect(um_link *l, um_frame_type type, um_err *err);
 /* Sends a frame to rank 0. */
 um_status um_link_answer(um_link *l, um_frame_type type, const void *data, size_t n, um_err *err);
-/* Brings n bytes of every rank to rank 0, in a frame of this type: all [ranks][n], which the other ranks don't need. */
+/* Brings n bytes of every rank to rank 0, in a frame of this type: all [ranks][n], which is unused on other ranks. */
 um_status um_link_assemble(um_link *l, um_frame_type type, const void *own, size_t n, void *all, um_err *err);
 /* Looks whether a rank has failed, while devices compute, and answers UM_FRAME_PING. Takes nothing else from a
  * connection and does not wait. Errors: UM_EDEVICE; *rank is the rank to blame. */

@@ -1,4 +1,4 @@
-/* What the ranks of a um_forward share: addresses, a barrier, and the first error. */
+/* The addresses, the barrier and the first error that the ranks of a um_forward share. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>

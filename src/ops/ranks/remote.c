@@ -17,7 +17,7 @@ struct um_remote {
     um_span *span;                /* [max_spans] */
     um_kv_select *select;         /* [max_spans] */
     um_soft *soft;                /* [max_tokens] */
-    um_answer *answer;            /* [max_rows] written by nobody */
+    um_answer *answer;            /* [max_rows] unused: rank 0 has the answers */
     um_batch batch;
     um_kept kept;      /* places for bitmaps, with whole rows. The words of the first one are behind any message */
     uint32_t *bitmap;  /* the other ranks: [kept.n][kept.words] */
@@ -75,7 +75,7 @@ void um_remote_free(um_remote *m) {
 
 /* ---- Rank 0 ------------------------------------------------------------------------------------------------------ */
 
-/* Copies what the other ranks need of the rows. */
+/* Copies those parts of the rows that the other ranks need. */
 static void strip_rows(um_remote *m, const um_batch *b) {
     for (int32_t i = 0; i < b->n_rows; i++) {
         const um_row *r = &b->row[i];
@@ -261,7 +261,7 @@ static void read_allowed(reader *r, const um_message_row *from, um_row *to) {
     r->is_bad |= to->allow_id == 0;
 }
 
-/* Reads what a row asks for. Lists of likeliest ids are made by rank 0 alone, but they decide how a row is answered. */
+/* Reads the wishes of a row. Lists of likeliest ids are made by rank 0 alone, but they decide how a row is answered. */
 static void read_wishes(reader *r, const um_message_row *from, um_row *to) {
     to->edit = read_edits(r, from->edit, from->n_edit);
     to->n_edit = from->n_edit;
@@ -340,7 +340,7 @@ um_status um_remote_batch(um_remote *m, um_str message, const um_batch **out, um
 
 /* ---- Following --------------------------------------------------------------------------------------------------- */
 
-/* What a rank that follows rank 0 has. */
+/* A rank that follows rank 0. */
 typedef struct follower {
     const um_backend *b;
     um_device *d;
