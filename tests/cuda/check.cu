@@ -2,8 +2,8 @@
  * [--skip WORD] [--part I/N] [--list]. --only runs the cases whose names contain the word, --skip those that don't;
  * --skip may be repeated. --part runs each N-th of them from the I-th on, counted from 0. --unset leaves new device
  * memory without values, so that compute-sanitizer's initcheck can find reads of it. Prints one line for each case:
- * worst relative error, seconds and, with --time, microseconds, GB/s, TFLOP/s and the share of the limit. Exit status 1
- * when a case failed. */
+ * worst relative error, seconds and, with --time, microseconds, GB/s, TFLOP/s and the share of the limit. Cases
+ * whose kernels the device lacks are skipped, and counted. Exit status 1 when a case failed. */
 #include "check.cuh"
 
 #include <stdarg.h>
@@ -19,6 +19,7 @@ struct check {
     um_dev *ref[2];
     cudaStream_t stream;
     bool timed, unset, failed;
+    const char *missing; /* kernels that the device lacks, so that the case was skipped; NULL: it was not */
     double worst, us, bytes, flops;
     char message[512];
     void *flush;
@@ -218,6 +219,11 @@ void check_true(check *c, bool ok, const char *fmt, ...) {
     va_end(args);
 }
 
+bool check_skips(check *c, bool there, const char *what) {
+    c->missing = there ? NULL : what;
+    return !there;
+}
+
 void check_status(check *c, um_status s, const um_err *err) { check_true(c, s == UM_OK, "%s", s ? err->msg : ""); }
 
 void check_cuda(check *c, cudaError_t e, const char *what) {
@@ -329,22 +335,34 @@ static bool is_chosen(const choice *h, const char *name) {
     return strstr(name, h->only) != NULL;
 }
 
-static bool run_case(check *c, const check_case *k, double rate) {
+/* The cases that ran, and those of them that failed or were skipped. */
+typedef struct counts {
+    int run, failed, skipped;
+} counts;
+
+static void run_case(check *c, const check_case *k, double rate, counts *n) {
     c->failed = false;
+    c->missing = NULL;
     c->worst = c->us = c->bytes = c->flops = 0;
     const uint64_t counter = c->counter;
     const double start = um_now();
     k->run(c, k);
     check_cuda(c, cudaSuccess, "kernels");
     free_all(c);
-    printf("%-4s %-56s %9.1e %6.2f s", c->failed ? "FAIL" : "ok", k->name, c->worst, um_now() - start);
+    printf("%-4s %-56s %9.1e %6.2f s",
+           c->failed    ? "FAIL"
+           : c->missing ? "skip"
+                        : "ok",
+           k->name, c->worst, um_now() - start);
+    if (c->missing) printf(" the device has no %s", c->missing);
     if (c->us > 0)
         printf(" %9.1f us %7.0f GB/s %7.1f TFLOP/s %4.0f %%", c->us, c->bytes / c->us / 1e3, c->flops / c->us / 1e6,
                100 * c->bytes / rate / (c->us * 1e-6));
     if (c->failed) printf("\n     %s (counter %llu)", c->message, (unsigned long long)counter);
     printf("\n");
     fflush(stdout);
-    return !c->failed;
+    n->failed += c->failed;
+    n->skipped += !c->failed && c->missing;
 }
 
 /* Returns the argument behind *i and moves *i there; NULL: none is left. */
@@ -398,15 +416,16 @@ int main(int argc, char **argv) {
         if (c->timed) printf(", reads %.0f GB/s", rate / 1e9);
         printf("\n");
     }
-    int n_chosen = 0, n_run = 0, n_failed = 0;
+    int n_chosen = 0;
+    counts n = {};
     for (size_t i = 0; i < UM_LEN(lists); i++)
         for (int k = 0; k < lists[i]->n_cases; k++) {
             if (!is_chosen(&chosen, lists[i]->cases[k].name)) continue;
             if (n_chosen++ % chosen.parts != chosen.part) continue;
-            n_run++;
+            n.run++;
             if (list) printf("%s\n", lists[i]->cases[k].name);
-            else n_failed += !run_case(c, &lists[i]->cases[k], rate);
+            else run_case(c, &lists[i]->cases[k], rate, &n);
         }
-    if (!list) printf("%d cases, %d failed\n", n_run, n_failed);
-    return n_failed || !n_run;
+    if (!list) printf("%d cases, %d failed, %d skipped\n", n.run, n.failed, n.skipped);
+    return n.failed || !n.run;
 }

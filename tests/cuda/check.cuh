@@ -68,6 +68,8 @@ void check_close(check *c, const char *what, const float *got, const float *want
 /* Fails the case when the bytes differ. */
 void check_same(check *c, const char *what, const void *got, const void *want, size_t bytes);
 void check_true(check *c, bool ok, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Skips the case when the device has no such kernels, which `what` names. Returns whether the case must end. */
+bool check_skips(check *c, bool there, const char *what);
 
 /* ---- Times ---- */
 /* Times the call: median of 25 runs, each after 256 MiB were written to clear the caches. bytes: the fewest that it

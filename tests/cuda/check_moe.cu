@@ -506,7 +506,7 @@ static void call_routing(void *arg) {
 /* The time of a router with its choice and lists. */
 static void check_routing(check *c, const check_case *k) {
     moe_data d = new_data(c, k);
-    if (!um_cu_router_suits(d.r.n_experts, d.hidden)) return;
+    if (check_skips(c, um_cu_router_suits(d.r.n_experts, d.hidden), "kernel of router.cu")) return;
     const size_t n = (size_t)d.n, E = (size_t)d.r.n_experts, H = (size_t)d.hidden;
     routing_call r = {{part_of(c, &d, 0, d.n, d.capacity), prepare(c, &d, 0, d.capacity), check_stream(c)}};
     void *packed = check_device(c, um_cu_router_bytes(d.r.n_experts, d.hidden));

@@ -79,7 +79,7 @@ static void check_scores(check *c, const router_data *d, const float *got) {
 }
 
 static void check_product(check *c, const check_case *k) {
-    if (!has_router()) return;
+    if (check_skips(c, has_router(), "kernel of router.cu")) return;
     const router_data d = new_router(c, k);
     const size_t row = (size_t)d.rows;
     const float *all = run(c, &d, 0, d.n);
@@ -92,7 +92,7 @@ static void check_product(check *c, const check_case *k) {
 }
 
 static void check_inexact(check *c, const check_case *k) {
-    if (!has_router()) return;
+    if (check_skips(c, has_router(), "kernel of router.cu")) return;
     router_data d = new_router(c, k);
     d.w[(size_t)d.rows * (size_t)d.in - 1] = 1 + 1.0f / 512;
     pack(c, &d, false);
@@ -118,7 +118,7 @@ static void call(void *arg) {
 }
 
 static void check_times(check *c, const check_case *k) {
-    if (!has_router()) return;
+    if (check_skips(c, has_router(), "kernel of router.cu")) return;
     const router_data d = new_router(c, k);
     const double w = (double)d.rows * d.in, x = (double)d.n * d.in, y = (double)d.n * d.rows;
     router_call a = {&d, (float *)check_device(c, (size_t)y * sizeof(float)), check_stream(c)};

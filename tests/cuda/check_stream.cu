@@ -77,7 +77,7 @@ static double tolerance(const check_case *k) {
 static void run_small(check *c, const check_case *k) {
     static const int32_t tokens[] = {TOKENS_MAX, 1, 2, 8, 31, 32, 33, 63, 64, 65, 100};
     const int32_t rows = k->n[0], in = k->n[1], stride = rows + k->n[5];
-    if (!has_stream()) return;
+    if (check_skips(c, has_stream(), "kernels of product_stream.cu and product_many.cu")) return;
     const um_tensor tensor = check_tensor(c, k->n[4] ? 2 * rows : rows, in, k->type);
     const um_cu_matrix w = check_matrix(c, &tensor, k->type);
     float *x = check_floats(c, (size_t)TOKENS_MAX * in), *before = check_floats(c, (size_t)TOKENS_MAX * stride);
@@ -104,7 +104,7 @@ static void run_small(check *c, const check_case *k) {
 /* n: as for run_small, with the number of tokens in n[6]. */
 static void run_time(check *c, const check_case *k) {
     const int32_t rows = k->n[0], in = k->n[1], T = k->n[6], all = k->n[4] ? 2 * rows : rows;
-    if (!has_stream()) return;
+    if (check_skips(c, has_stream(), "kernels of product_stream.cu and product_many.cu")) return;
     const um_tensor tensor = check_tensor(c, all, in, k->type);
     const um_cu_matrix w = check_matrix(c, &tensor, k->type);
     float *x = check_floats(c, (size_t)T * in);
@@ -137,7 +137,7 @@ static void in_groups(stream_args *a, int32_t T) {
 static void run_many(check *c, const check_case *k) {
     static const int32_t tokens[] = {1, 64, 129, 200, 384, 513, 1056, 2048, 2300};
     const int32_t rows = k->n[0], in = k->n[1], most = k->n[6], stride = rows + k->n[5];
-    if (!has_stream()) return;
+    if (check_skips(c, has_stream(), "kernels of product_stream.cu and product_many.cu")) return;
     const um_tensor tensor = check_tensor(c, k->n[4] ? 2 * rows : rows, in, k->type);
     const um_cu_matrix w = check_matrix(c, &tensor, k->type);
     float *x = check_floats(c, (size_t)most * in), *before = check_floats(c, (size_t)most * stride);
@@ -163,7 +163,7 @@ static void run_many(check *c, const check_case *k) {
 /* The gate of product_many.cu gives the bits of that of product_stream.cu for all numbers of bf16. */
 static void run_gates(check *c, const check_case *) {
     enum { N = 65536, IN = 8, T = TOKENS_MAX + 1, ONE = 0x3f80 };
-    if (!has_stream()) return;
+    if (check_skips(c, has_stream(), "kernels of product_stream.cu and product_many.cu")) return;
     uint16_t *w = (uint16_t *)check_host(c, (size_t)2 * N * IN * sizeof *w), x[T * IN] = {};
     memset(w, 0, (size_t)2 * N * IN * sizeof *w);
     for (int i = 0; i < N; i++) w[i * IN] = (uint16_t)i, w[(N + i) * IN] = ONE;
