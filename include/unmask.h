@@ -581,7 +581,7 @@ typedef struct um_bias {
     float value;
 } um_bias;
 
-#define UM_ANSWERS_MAX 128 /* answers of one request */
+enum { UM_ANSWERS_MAX = 128 }; /* answers of one request */
 
 /* A constraint: the answer is one of the texts that it allows, in whatever order its tokens are written. The text of
  * such an answer is complete: it ends with UM_FINISH_EOS where no longer text is possible or wanted, and max_tokens

@@ -24,6 +24,12 @@ from unmask import LLM, SamplingParams, StructuredOutputsParams
         (dict(temprature=1), unmask.InvalidValueError, "temprature", "did you mean temperature"),
         (dict(prompt_logprobs=1), unmask.UnsupportedError, "prompt_logprobs", "not supported"),
         (dict(allowed_token_ids=[]), unmask.InvalidValueError, "allowed_token_ids", "at least one"),
+        (dict(n=0), unmask.InvalidValueError, "n", "0 answers; a request has 1..128"),
+        (dict(n=-1), unmask.InvalidValueError, "n", "-1 answers"),
+        (dict(n=129), unmask.InvalidValueError, "n", "129 answers"),
+        (dict(stop=""), unmask.InvalidValueError, "stop", "an empty one"),
+        (dict(stop=["a", "b\0c"]), unmask.InvalidValueError, "stop", "without U+0000"),
+        (dict(bad_words=[""]), unmask.InvalidValueError, "bad_words", "an empty one"),
     ],
 )
 def test_parameters_are_checked_at_once(parameters, kind, param, words):
@@ -35,6 +41,10 @@ def test_parameters_are_checked_at_once(parameters, kind, param, words):
 def test_parameters_of_other_types_are_named():
     with pytest.raises(TypeError, match="top_p: expected .* got dict"):
         SamplingParams(top_p={})
+    with pytest.raises(TypeError, match="n: expected an integer 1..128; got str"):
+        SamplingParams(n="2")
+    with pytest.raises(TypeError, match="stop: expected text; got int"):
+        SamplingParams(stop=[5])
     with pytest.raises(unmask.InvalidValueError, match="one of json, regex"):
         StructuredOutputsParams(regex="a", choice=["b"])
     SamplingParams(detokenize=True, spaces_between_special_tokens=True)  # vLLM's defaults

@@ -6,6 +6,8 @@ import enum
 import json
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
+import numpy as np
+
 from ._library import ffi, lib, set_option
 from .errors import InvalidValueError, UnsupportedError
 
@@ -148,7 +150,7 @@ class SamplingParams:
         **options: Any,
     ):
         self.n = n
-        self.stop: List[str] = [stop] if isinstance(stop, str) else list(stop or ())
+        self.stop: List[str] = [stop] if isinstance(stop, str) else list(() if stop is None else stop)
         self.stop_token_ids = list(stop_token_ids or ())
         self.bad_words = list(bad_words or ())
         self.allowed_token_ids = None if allowed_token_ids is None else list(allowed_token_ids)
@@ -182,11 +184,11 @@ class SamplingParams:
         keep: List[Any] = []
         for name, value in self.options.items():
             set_option(lib.um_request_set, request, name, value)
-        request.n = self.n
+        request.n = _count(self.n)
         request.priority, request.cache_salt = self.priority, self.cache_salt
         request.keep_special = not self.skip_special_tokens
-        request.stop, request.n_stop = _strings(self.stop, keep), len(self.stop)
-        request.bad_words, request.n_bad_words = _strings(self.bad_words, keep), len(self.bad_words)
+        request.stop, request.n_stop = _strings("stop", self.stop, keep), len(self.stop)
+        request.bad_words, request.n_bad_words = _strings("bad_words", self.bad_words, keep), len(self.bad_words)
         request.stop_ids, request.n_stop_ids = _ids(self.stop_token_ids, keep), len(self.stop_token_ids)
         if self.allowed_token_ids is not None:
             if not self.allowed_token_ids:
@@ -199,12 +201,12 @@ class SamplingParams:
             biases = ffi.new("um_bias[]", [(int(id), float(value)) for id, value in self.logit_bias.items()])
             keep.append(biases)
             request.bias, request.n_bias = biases, len(biases)
-        request.adapter = _string(self.adapter, keep)
-        request.reasoning_begin = _string(self.reasoning_begin, keep)
-        request.reasoning_end = _string(self.reasoning_end, keep)
+        request.adapter = _string("adapter", self.adapter, keep)
+        request.reasoning_begin = _string("reasoning_begin", self.reasoning_begin, keep)
+        request.reasoning_end = _string("reasoning_end", self.reasoning_end, keep)
         if self.structured_outputs is not None:
             request.constraint, text = self.structured_outputs.constraint()
-            request.constraint_text = _string(text, keep)
+            request.constraint_text = _string("structured_outputs", text, keep)
         return keep
 
     def __repr__(self) -> str:
@@ -226,17 +228,33 @@ def _without_foreign(options: Mapping[str, Any]) -> Dict[str, Any]:
     return rest
 
 
-def _string(value: Optional[str], keep: List[Any]):
+def _count(n: int) -> int:
+    """Returns a number of answers that a request may have."""
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
+        raise TypeError(f"n: expected an integer 1..{lib.UM_ANSWERS_MAX}; got {type(n).__name__}")
+    if not 1 <= n <= lib.UM_ANSWERS_MAX:
+        raise InvalidValueError(f"n: {n} answers; a request has 1..{lib.UM_ANSWERS_MAX}", "UM_ERANGE", "n")
+    return int(n)
+
+
+def _string(name: str, value: Optional[str], keep: List[Any]):
+    """Returns a C string of the parameter `name`. The library would read no further than a U+0000."""
     if value is None:
         return ffi.NULL
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: expected text; got {type(value).__name__}")
+    if "\0" in value:
+        raise InvalidValueError(f"{name}: expected text without U+0000; got {value!r}", "UM_EINVAL", name)
     keep.append(ffi.new("char[]", value.encode()))
     return keep[-1]
 
 
-def _strings(values: Sequence[str], keep: List[Any]):
+def _strings(name: str, values: Sequence[str], keep: List[Any]):
+    if "" in values:
+        raise InvalidValueError(f"{name}: expected texts; got an empty one", "UM_EINVAL", name)
     if not values:
         return ffi.NULL
-    keep.append(ffi.new("char *[]", [_string(value, keep) for value in values]))
+    keep.append(ffi.new("char *[]", [_string(name, value, keep) for value in values]))
     return keep[-1]
 
 
