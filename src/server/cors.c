@@ -5,6 +5,28 @@
 #include "server/frontend.h"
 #include "server/respond/reply.h"
 
+/* Returns whether a browser may send the text as Origin: "scheme://host:port" in lower case, or "null". */
+static bool is_origin(const char *text) {
+    const char *host = strstr(text, "://");
+    if (um_streq(text, "null")) return true;
+    if (!host || host == text) return false;
+    return host[3 + strcspn(host + 3, "/?#@\"' ")] == '\0' && !strpbrk(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ*");
+}
+
+um_status um_cors_check(const char *list, um_err *err) {
+    um_name_list origins;
+    um_status st = UM_OK;
+    um_name_list_parse(&origins, list);
+    for (size_t i = 0; i < origins.n && !st; i++)
+        if (!um_streq(origins.word[i], "*") && !is_origin(origins.word[i]))
+            st = um_fail(err, UM_EINVAL,
+                         "--cors-allow-origin: expected origins as browsers send them, such as "
+                         "https://chat.example.org or http://localhost:3000, without a path, or *; found \"%.100s\"",
+                         origins.word[i]);
+    um_name_list_free(&origins);
+    return st;
+}
+
 /* The value for Access-Control-Allow-Origin, or NULL. */
 static const char *allowed_origin(const um_name_list *origins, um_exchange *x) {
     const char *origin = um_exchange_header(x, "origin");

@@ -21,6 +21,8 @@ void um_auth_refuse(um_exchange *x, bool basic);
 
 /* ---- cors.c: requests from web pages ----------------------------------------------------------------------------- */
 
+/* Checks the list of --cors-allow-origin: an entry that no browser sends would allow nobody. */
+um_status um_cors_check(const char *list, um_err *err);
 /* Adds the headers that let a page of the request's Origin read the response. */
 void um_cors_allow(const um_name_list *origins, um_exchange *x);
 /* Returns whether the request comes from a page of another origin that is not allowed. */
@@ -35,6 +37,8 @@ typedef struct um_hosts {
     size_t n;
     bool any;
 } um_hosts;
+/* Checks the list of --allowed-hosts: an entry with a port, for example, would be no name. */
+um_status um_hosts_check(const char *list, um_err *err);
 /* Collects the names: --allowed-hosts, --host, the hosts of the origins, the name of the machine. */
 void um_hosts_init(um_hosts *h, const um_server_config *c, const um_name_list *origins);
 void um_hosts_free(um_hosts *h);

@@ -10,6 +10,21 @@
 
 #define NAME_BYTES 256 /* a DNS name has at most 253 characters */
 
+um_status um_hosts_check(const char *list, um_err *err) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_";
+    um_name_list names;
+    um_status st = UM_OK;
+    um_name_list_parse(&names, list);
+    for (size_t i = 0; i < names.n && !st; i++)
+        if (!um_streq(names.word[i], "*") && names.word[i][strspn(names.word[i], letters)])
+            st = um_fail(err, UM_EINVAL,
+                         "--allowed-hosts: expected names such as llm.example.org, without scheme, port and path, or "
+                         "*; found \"%.100s\" (IP addresses need not be listed)",
+                         names.word[i]);
+    um_name_list_free(&names);
+    return st;
+}
+
 static void add(um_hosts *h, const char *name, size_t n) {
     if (n) h->word[h->n++] = um_strndup(name, n);
 }

@@ -95,6 +95,8 @@ static void apply(um_server *s, reload *r) {
 
 static um_status read_options(um_server *s, reload *r, um_err *err) {
     um_status st = s->config.reread(s->config.reread_arg, &r->strings, &r->config, &r->engine, err);
+    if (!st) st = um_cors_check(r->config.cors_allow_origin, err);
+    if (!st) st = um_hosts_check(r->config.allowed_hosts, err);
     return st ? st : um_http_nets_parse(&r->proxies, r->config.trusted_proxies, err);
 }
 

@@ -59,6 +59,8 @@ static um_status check_config(um_server *s, um_err *err) {
     const um_tool_format *tools;
     const um_reasoning_format *reasoning;
     um_status st = check_workers(c, err);
+    if (!st) st = um_cors_check(c->cors_allow_origin, err);
+    if (!st) st = um_hosts_check(c->allowed_hosts, err);
     if (!st) st = um_http_nets_parse(&s->proxies, c->trusted_proxies, err);
     if (!st) st = um_tool_format_find(&tools, c->tool_call_parser, err);
     return st ? st : um_reasoning_format_find(&reasoning, c->reasoning_parser, err);

@@ -100,7 +100,8 @@ a_wrong_file_changes_nothing() {
     local line
     configure 'page: false'
     serve --in-process --config "$config"
-    for line in 'colour: red' 'request_timeout: -1' 'trusted_proxies: nonsense' 'log_level: loud' 'page: [' 'max_queue: "5"'; do
+    for line in 'colour: red' 'request_timeout: -1' 'trusted_proxies: nonsense' 'log_level: loud' \
+        'cors_allow_origin: chat.example' 'allowed_hosts: "http://a.example"' 'page: [' 'max_queue: "5"'; do
         configure 'page: true' "$line"
         hangup 'stay as they were'
         call /

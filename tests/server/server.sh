@@ -529,6 +529,24 @@ origins_that_were_named_are_allowed() {
     [ "$(header access-control-allow-origin)" = '*' ]
     stop_server
 }
+origins_that_no_browser_sends_are_refused() {
+    local origin
+    for origin in https://chat.example/ chat.example '["*"]' 'https://*.example' HTTPS://chat.example http://a.example/b; do
+        not_served --in-process --cors-allow-origin "http://a.example,$origin"
+        [ "$rc" = 2 ]
+        grep -qF -- "--cors-allow-origin: expected origins as browsers send them" "$work/err"
+        grep -qF "found \"$origin\"" "$work/err"
+    done
+}
+hosts_that_are_no_names_are_refused() {
+    local name
+    for name in https://llm.example llm.example:8000 '*.example' llm.example/v1; do
+        not_served --in-process --allowed-hosts "lan.test,$name"
+        [ "$rc" = 2 ]
+        grep -qF -- "--allowed-hosts: expected names such as llm.example.org" "$work/err"
+        grep -qF "found \"$name\"" "$work/err"
+    done
+}
 pages_of_other_origins_are_refused() {
     local origin path
     for origin in http://evil.example null file:// "http://127.0.0.1:1" "$url.evil.example" "http://user@${url#http://}"; do
