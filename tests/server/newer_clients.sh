@@ -25,7 +25,7 @@ token_ids() {
 claims_begin
 
 unknown_fields_are_refused() {
-    refuses /v1/chat/completions "{$question, \"verbosity\": \"low\"}" verbosity 'unknown field'
+    refuses /v1/chat/completions "{$question, \"newer\": \"low\"}" newer 'unknown field'
     refuses /v1/completions '{"prompt": "a", "stream": true, "stream_options": {"newer": 1}}' stream_options newer
     refuses /tokenize '{"prompt": "a", "newer": 1}' newer 'unknown field'
 }

@@ -215,6 +215,28 @@ def chat_fields_without_effect_are_accepted():
 
 
 @check
+def chat_has_every_field_of_the_client():
+    fields = openai.types.chat.completion_create_params.CompletionCreateParamsBase.__annotations__
+    for name in set(fields) - {"messages", "model"}:
+        assert chat(extra_body={name: None}).choices[0].message.content == "12 + 30 = 42.", name
+    r = chat(extra_body={"verbosity": "medium", "prompt_cache_retention": "24h"})
+    assert r.choices[0].message.content == "12 + 30 = 42."
+    refused(openai.BadRequestError, lambda: chat(extra_body={"verbosity": "low"}), "verbosity", 'only "medium"')
+
+
+@check
+def fields_of_vllm_and_sglang_that_change_nothing_are_accepted():
+    for neutral in (
+        {"documents": None, "vllm_xargs": {}, "kv_transfer_params": None, "logits_processors": None},
+        {"separate_reasoning": True, "stream_reasoning": True, "stop_regex": None, "no_stop_trim": False},
+        {"return_hidden_states": False, "custom_logit_processor": None, "custom_params": None, "session_params": None},
+    ):
+        assert chat(extra_body=neutral).choices[0].message.content == "12 + 30 = 42."
+    for name, value in (("documents", [{"text": "a"}]), ("separate_reasoning", False), ("stop_regex", "a+")):
+        refused(openai.BadRequestError, lambda: chat(extra_body={name: value}), name, "only")
+
+
+@check
 def chat_wrong_types_name_the_field():
     refused(openai.BadRequestError, lambda: chat(extra_body={"temperature": "hot"}), "temperature", "a number")
     refused(openai.BadRequestError, lambda: chat(temperature=2.1), "temperature", "0..2")

@@ -23,6 +23,16 @@ static um_status take_as_token_ids(um_body *b, const json_t *v, um_err *err) {
 static const um_field rows[] = {
     {.name = "best_of", .take = take_best_of, .types = "integer"},
     {.name = "return_tokens_as_token_ids", .take = take_as_token_ids, .types = "boolean"},
+    {.name = "mm_processor_kwargs", .neutral = "{}|null", .why = "the models read and write text only"},
+    {.name = "kv_transfer_params", .neutral = "{}|null", .why = "a worker stores prompts and writes answers"},
+    {.name = "vllm_xargs", .neutral = "{}|null", .why = "decoding parameters are fields of the request"},
+    {.name = "logits_processors", .neutral = "[]|null", .why = "use logit_bias to change logits"},
+    {.name = "custom_logit_processor", .neutral = "null", .why = "use logit_bias to change logits"},
+    {.name = "custom_params", .neutral = "{}|null", .why = "there is no custom_logit_processor to read them"},
+    {.name = "session_params", .neutral = "{}|null", .why = "send the whole prompt; its prefix is cached"},
+    {.name = "stop_regex", .neutral = "[]|null", .why = "use stop, which takes plain strings"},
+    {.name = "no_stop_trim", .neutral = "false|null", .why = "include_stop_str_in_output keeps the stop string"},
+    {.name = "return_hidden_states", .neutral = "false|null", .why = "hidden states do not leave the engine"},
 };
 const um_field_set um_openai_fields = {rows, UM_LEN(rows)};
 
