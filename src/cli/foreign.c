@@ -1,5 +1,6 @@
-/* Options of other engines (Diffulex, dLLM-Serve, vLLM, SGLang) that existing scripts use. They have no effect here, or
- * set one of this program's options. Options that only have another name here are aliases in the option rows. */
+/* Options of other engines (Diffulex, dLLM-Serve, vLLM, SGLang, llama.cpp) that existing scripts use. They have no
+ * effect here, or set one of this program's options. Options that only have another name here are aliases in the option
+ * rows. */
 #include "cli/cli.h"
 
 #define SWITCH UM_FOREIGN_SWITCH
@@ -20,6 +21,7 @@
 #define NO_LOGITS   "logits are never stored, so no buffer needs a limit"
 #define EXACT_NFE   "only --max-nfe limits the number of passes"
 #define OWN_STEPS   "a prompt that does not fit into a step (--max-num-batched-tokens) is always stored in chunks"
+#define OWN_PLAN    "the scheduler plans one step at a time"
 #define NO_PROMPTS  "prompts are never logged"
 #define ONE_LOOP    "the HTTP frontend is one process"
 #define GENERATES   "the models generate text"
@@ -34,7 +36,6 @@ const um_foreign um_foreign_options[] = {
     {"enable_dp_attention", SWITCH, "false", NULL, ALL_LAYERS},
     {"distributed_executor_backend", WORD, "mp|uni", NULL, NO_EXECUTOR},
     {"distributed_backend", WORD, NULL, NULL, NO_GROUP},
-    {"dist_init_addr", WORD, NULL, NULL, "--master-addr and --master-port say where rank 0 listens"},
     {"nccl_port", NUMBER, NULL, NULL, NO_GROUP},
     {"shm_name", WORD, NULL, NULL, NO_GROUP},
     {"device_start,base_gpu_id", NUMBER, "0", NULL, NO_CUDA},
@@ -90,7 +91,12 @@ const um_foreign um_foreign_options[] = {
     {"enable_chunked_prefill", SWITCH, NULL, NULL, OWN_STEPS},
     {"scheduling_policy", WORD, "fcfs|priority", NULL, "requests of equal priority run in the order of arrival"},
     {"schedule_conservativeness", NUMBER, NULL, NULL, "--max-num-reqs and --num-pages limit the running requests"},
-    {"num_scheduler_steps", NUMBER, "1", NULL, "the scheduler plans one step at a time"},
+    {"num_scheduler_steps", NUMBER, "1", NULL, OWN_PLAN},
+    {"async_scheduling,disable_overlap_schedule", SWITCH, NULL, NULL, OWN_PLAN},
+    {"guided_decoding_backend,grammar_backend", WORD, NULL, NULL, "there is one engine of grammars"},
+    {"cont_batching", SWITCH, "true", NULL, "requests always share steps; --max-num-reqs limits their number"},
+    {"flash_attn", WORD, NULL, NULL, ONE_KERNEL},
+    {"jinja", SWITCH, "true", NULL, "a chat template is always rendered as it is"},
     {"stream_interval", NUMBER, "1", NULL, "settled text is sent at once; --snapshot-interval limits snapshots"},
     {"scheduler_cls", WORD, NULL, NULL, "--decoding-strategy chooses how to decode"},
     {"worker_cls", WORD, NULL, NULL, "--decoding-strategy chooses how to decode"},

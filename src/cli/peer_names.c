@@ -1,6 +1,6 @@
-/* Names that other programs give to options of this one: `vllm bench serve`, SGLang's bench_serving, llama.cpp,
- * Diffulex and dLLM-Serve. The values of these options have other forms or other meanings here, so the names are no
- * aliases: the message about an unknown option names the option that the user needs. */
+/* Names that other programs (vLLM, SGLang, llama.cpp, Diffulex, dLLM-Serve) give to options of this one. The values of
+ * these options have other forms or other meanings here, so the names are no aliases: the message about an unknown
+ * option names the option that the user needs. */
 #include "cli/cli.h"
 
 static const struct {
@@ -23,6 +23,12 @@ static const struct {
     {"disable_tqdm,disable_log,silent", "quiet"},
     {"backend,endpoint_type", "endpoint"},
     {"request_timeout", "timeout"},
+
+    /* vllm serve, sglang.launch_server */
+    {"tp", "tensor_parallel_size"},
+    {"dist_init_addr", "master_addr"},
+    {"dllm_algorithm", "sampler"},
+    {"dllm_algorithm_config", "accept_threshold"},
 
     /* llama.cpp */
     {"hf,hf_repo,hfr", "model"},

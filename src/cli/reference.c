@@ -102,7 +102,8 @@ static void put_command(um_buf *out, const um_command *c) {
 static void put_foreign(um_buf *out) {
     um_buf_puts(
         out, "\n## Options of other engines\n\nThe commands that take the options of models and decoding also accept "
-             "these options of Diffulex, dLLM-Serve, vLLM and SGLang: on the command line, in the environment and "
+             "these options of Diffulex, dLLM-Serve, vLLM, SGLang and llama.cpp: on the command line, in the "
+             "environment and "
              "in a file. The program logs each use. Values that are not in the table are refused. Options that "
              "other engines have under another name are in the tables above, in the column also.\n\n"
              "| option | accepted values | sets | reason |\n| --- | --- | --- | --- |\n");

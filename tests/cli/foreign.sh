@@ -57,6 +57,15 @@ a_page_size_that_shares_no_prefixes_is_told() {
     try run --model $MODEL --kvcache-block-size 64 "What is 12 + 30?"
     [ "$(grep -c 'page_size' "$work/err")" = 0 ]
 }
+switches_of_llama_server_and_newer_vllm_are_accepted() {
+    try serve --model $MODEL --jinja --cont-batching --flash-attn on --async-scheduling --guided-decoding-backend xgrammar \
+        --print-config
+    [ "$rc" = 0 ]
+    [ "$(accepted_lines)" = 5 ]
+    try serve --model $MODEL --no-cont-batching --print-config
+    [ "$rc" = 2 ]
+    grep -q -- '--no-cont-batching: false is not supported, only true: ' "$work/err"
+}
 log_options_apply_to_notices() {
     try serve --model $MODEL --pp 1 --log-format json --print-config
     grep -q '^{.*"level":"warning","message":"--pp 1 is accepted: ' "$work/err"
@@ -147,6 +156,10 @@ run --ctx-size --max-model-len
 run --diffusion-visual --view
 serve --parallel --max-num-reqs
 generate --cache-type-k --kv-cache-dtype
+serve -tp --tensor-parallel-size
+serve --dist-init-addr --master-addr
+serve --dllm-algorithm --sampler
+serve --dllm-algorithm-config --accept-threshold
 END
 }
 every_row_is_listed() {
