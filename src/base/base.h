@@ -142,6 +142,8 @@ uint64_t um_key_hash(um_str key);            /* FNV-1a */
 
 /* Reads a whole file into `out`. UM_ELIMIT when it is longer than `max` bytes. Messages name the path. */
 um_status um_file_read(const char *path, size_t max, um_buf *out, um_err *err);
+/* The same for a text that has a syntax, such as JSON or a grammar: without a byte order mark. Ends it with NUL. */
+um_status um_file_read_text(const char *path, size_t max, um_buf *out, um_err *err);
 bool um_file_exists(const char *path); /* exists and is not a folder */
 bool um_dir_exists(const char *path);
 /* A file mapped read-only. data is NULL when the file is empty. */
@@ -256,6 +258,8 @@ um_status um_ledger_close(um_ledger *l, um_err *err);
 
 /* ---- UTF-8 (utf8.c) ---------------------------------------------------------------------------------------------- */
 
+/* Returns the length of the byte order mark that some editors write in front of a text: 3, or 0 if s has none. */
+size_t um_utf8_mark(um_str s);
 /* Decodes the code point at the start of s [n] and returns its length 1..4. Returns 0 when the bytes are not valid
  * UTF-8 (overlong, surrogate, above U+10FFFF, truncated). */
 int um_utf8_next(const char *s, size_t n, uint32_t *cp);

@@ -40,6 +40,15 @@ um_status um_file_read(const char *path, size_t max, um_buf *out, um_err *err) {
     return s;
 }
 
+um_status um_file_read_text(const char *path, size_t max, um_buf *out, um_err *err) {
+    um_status st = um_file_read(path, max, out, err);
+    um_buf_puts(out, ""); /* ends the text with NUL also if the file is empty */
+    size_t mark = um_utf8_mark((um_str){out->data, out->len});
+    if (mark) memmove(out->data, out->data + mark, out->len + 1 - mark);
+    out->len -= mark;
+    return st;
+}
+
 bool um_file_exists(const char *path) {
     struct stat st;
     return stat(path, &st) == 0 && !S_ISDIR(st.st_mode);

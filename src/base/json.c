@@ -16,7 +16,7 @@ um_status um_json_parse(json_t **out, const char *text, size_t len, const char *
 um_status um_json_load(json_t **out, const char *path, um_err *err) {
     um_buf text = {0};
     *out = NULL;
-    um_status s = um_file_read(path, FILE_MAX_BYTES, &text, err);
+    um_status s = um_file_read_text(path, FILE_MAX_BYTES, &text, err);
     if (!s) s = um_json_parse(out, text.data, text.len, path, err);
     um_buf_free(&text);
     return s;

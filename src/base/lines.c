@@ -89,8 +89,8 @@ static um_lines_result return_line(um_lines *l, size_t end, um_str *line) {
     l->start = l->looked = next;
     bool too_long = l->skipping || line->n > UM_LINE_MAX;
     l->skipping = false;
-    if (++l->number == 1 && line->n >= 3 && memcmp(line->p, "\xEF\xBB\xBF", 3) == 0)
-        *line = (um_str){line->p + 3, line->n - 3}; /* skips a byte order mark, which some editors write */
+    size_t mark = ++l->number == 1 ? um_utf8_mark(*line) : 0;
+    *line = (um_str){line->p + mark, line->n - mark};
     return too_long ? UM_LINES_TOO_LONG : UM_LINES_LINE;
 }
 

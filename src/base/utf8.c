@@ -65,6 +65,8 @@ size_t um_utf8_check(const char *s, size_t n) {
     return n;
 }
 
+size_t um_utf8_mark(um_str s) { return s.n >= 3 && memcmp(s.p, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0; }
+
 size_t um_utf8_bad(const char *s, size_t n, bool *incomplete) {
     int need = 0;
     size_t k = well_formed(s, n, &need);

@@ -7,7 +7,7 @@
 
 /* Reads a text that is given itself, or in a file. */
 static um_status read_text(um_cli_constraint *c, const char *given, bool is_text, um_err *err) {
-    if (!is_text) return um_file_read(given, TEXT_MAX, &c->text, err);
+    if (!is_text) return um_file_read_text(given, TEXT_MAX, &c->text, err);
     um_buf_puts(&c->text, given);
     return UM_OK;
 }

@@ -45,8 +45,7 @@ um_status um_line_text(const json_t *root, const char *key, const char **out, um
 /* ---- Fields ------------------------------------------------------------------------------------------------------ */
 
 um_status um_chat_file(const char *path, um_buf *out, um_err *err) {
-    um_status st = um_file_read(path, CHAT_FILE_MAX, out, err);
-    um_buf_puts(out, "");
+    um_status st = um_file_read_text(path, CHAT_FILE_MAX, out, err);
     if (!st && strlen(out->data) != out->len)
         st = um_fail(err, UM_EPARSE, "%s has a zero byte, which JSON does not allow", path);
     return st;

@@ -53,8 +53,8 @@ static void add(um_chat *c, const char *name, const char *where, um_str source) 
 
 static um_status add_file(um_chat *c, const char *name, const char *path, um_err *err) {
     um_buf source = {0};
-    um_status st = um_file_read(path, TEMPLATE_FILE_MAX, &source, err);
-    if (!st) add(c, name, path, (um_str){source.data ? source.data : "", source.len});
+    um_status st = um_file_read_text(path, TEMPLATE_FILE_MAX, &source, err);
+    if (!st) add(c, name, path, (um_str){source.data, source.len});
     um_buf_free(&source);
     return st;
 }
@@ -149,7 +149,7 @@ static um_status choose(um_chat *c, const char *given, um_err *err) {
     if (b) return new_builtin(c, "chosen", b, err);
     if (um_chat_is_source(given))
         return um_chat_template_new(new_place(c), "chosen", "given as text", um_str_of(given), err);
-    st = um_file_read(given, TEMPLATE_FILE_MAX, &source, &why);
+    st = um_file_read_text(given, TEMPLATE_FILE_MAX, &source, &why);
     if (st)
         um_fail(err, st, "chat template: expected a file, text with tags, or a name (built in: %s): %s",
                 UM_CHAT_BUILTIN_NAMES, why.msg);

@@ -38,6 +38,17 @@ files_that_can_not_be_read_are_named() {
     printf '{"a": "\0"}' > "$work/zero.json"
     refused 'U+0000 at byte 7' --json-schema "$work/zero.json"
 }
+files_may_begin_with_a_byte_order_mark() {
+    printf '\xEF\xBB\xBF%s' "$schema" > "$work/marked.json"
+    answer --json-schema "$work/marked.json"
+    is_person "$work/out"
+    printf '\xEF\xBB\xBFroot ::= "a" "b"' > "$work/marked.gbnf"
+    answer --grammar "$work/marked.gbnf"
+    [ "$(cat "$work/out")" = ab ]
+    printf '\xEF\xBB\xBF[]' > "$work/tools.json"
+    try run --model "$MODEL" --tools "$work/tools.json" --max-tokens 4 x
+    [ "$rc" = 0 ]
+}
 other_limits_of_an_answer_are_refused_by_name() {
     refused "ignore_eos: it can't be combined" --regex a --ignore-eos
     refused "stop: it can't be combined" --regex a --stop x

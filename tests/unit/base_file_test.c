@@ -45,6 +45,29 @@ static void reads_files_up_to_the_limit(void **state) {
     drop_file(&t);
 }
 
+static void reads_texts_without_a_byte_order_mark(void **state) {
+    (void)state;
+    static const char *const written[] = {"\xEF\xBB\xBF{}", "{}",       "",
+                                          "\xEF\xBB\xBF",   "\xEF\xBB", "\xEF\xBB\xBF\xEF\xBB\xBF"};
+    static const char *const expected[] = {"{}", "{}", "", "", "\xEF\xBB", "\xEF\xBB\xBF"};
+    um_buf b = {0};
+    um_err err;
+    for (size_t i = 0; i < UM_LEN(written); i++) {
+        temp t = make_file(0);
+        FILE *f = fopen(t.path, "w");
+        assert_non_null(f);
+        fputs(written[i], f);
+        fclose(f);
+        assert_int_equal(um_file_read_text(t.path, 10, &b, &err), UM_OK);
+        assert_string_equal(b.data, expected[i]);
+        assert_int_equal(b.len, strlen(expected[i]));
+        drop_file(&t);
+    }
+    assert_int_equal(um_file_read_text("/nowhere/x", 10, &b, &err), UM_ENOENT);
+    assert_string_equal(b.data, "");
+    um_buf_free(&b);
+}
+
 static void names_the_path_that_is_missing(void **state) {
     (void)state;
     um_buf b = {0};
@@ -116,6 +139,7 @@ static void joins_paths_with_one_slash(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_files_up_to_the_limit),
+        cmocka_unit_test(reads_texts_without_a_byte_order_mark),
         cmocka_unit_test(names_the_path_that_is_missing),
         cmocka_unit_test(refuses_folders),
         cmocka_unit_test(maps_a_file),

@@ -167,8 +167,7 @@ um_status um_key_file_parse(um_key_entries *out, char *text, size_t n, const cha
 um_status um_key_file_read(um_key_entries *out, const char *path, um_err *err) {
     um_buf text = {0};
     *out = (um_key_entries){0};
-    um_status st = um_file_read(path, UM_KEY_FILE_BYTES_MAX, &text, err);
-    um_buf_append(&text, "", 0); /* ends the text with NUL also if the file is empty */
+    um_status st = um_file_read_text(path, UM_KEY_FILE_BYTES_MAX, &text, err);
     if (!st) st = um_key_file_parse(out, text.data, text.len, path, err);
     um_buf_free(&text);
     return st;
