@@ -178,6 +178,8 @@ void um_req_erase(um_req *r, int32_t pos);
 void um_req_rearrange(um_req *r, int32_t start, const int32_t *from, int32_t n);
 /* Builds the edits of a request whose sampling parameters and cap are known. A bias of -INFINITY bans its id. */
 void um_req_edits_new(um_req *r, const um_bias *bias, size_t n_bias, int32_t vocab);
+/* Returns whether every row of a request with edits has an id that r->allow allows and no edit bans. */
+bool um_req_edits_leave_token(const um_req *r, int32_t vocab);
 void um_req_edits_free(um_req *r);
 /* Prepares the rows of a pass: penalties count the tokens of [0, start), and a constraint looks at the positions before
  * `end`. A strategy calls it in plan, before it adds rows, with the start of the first block that is being denoised and

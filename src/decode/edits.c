@@ -67,6 +67,30 @@ void um_req_edits_new(um_req *r, const um_bias *bias, size_t n_bias, int32_t voc
     e->early_merged = UM_NEW_ARRAY(um_edit, most + (size_t)e->cap_seen);
 }
 
+static bool is_allowed(const um_req *r, int32_t id) { return !r->allow || (r->allow[id / 32] >> (id % 32) & 1); }
+
+/* Returns how many of the vocabulary's ids the answer may have, but for edits. */
+static int32_t count_allowed(const um_req *r, int32_t vocab) {
+    int32_t n = 0;
+    if (!r->allow) return vocab;
+    for (int32_t i = 0; i < UM_CEIL_DIV(vocab, 32); i++) n += __builtin_popcount(r->allow[i]);
+    return n;
+}
+
+bool um_req_edits_leave_token(const um_req *r, int32_t vocab) {
+    /* The early list bans at least what the other one bans. */
+    const bool early = r->sampling.min_tokens > 0;
+    const um_edit *edit = early ? r->early_edit : r->edit;
+    const int32_t n = early ? r->n_early_edit : r->n_edit;
+    int32_t left = count_allowed(r, vocab), last = -1;
+    for (int32_t i = 0; i < n; i++) {
+        if (!edit[i].ban || edit[i].id == last) continue;
+        last = edit[i].id;
+        left -= last < vocab && is_allowed(r, last);
+    }
+    return left > 0;
+}
+
 void um_req_edits_free(um_req *r) {
     um_edits *e = r->edits;
     if (!e) return;

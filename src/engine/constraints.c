@@ -154,16 +154,28 @@ um_status um_sequence_constrain(um_sequence *j, const um_engine *e, const um_req
     return st || r->constraint == UM_CONSTRAINT_NONE ? st : find_language(j, e, r, err);
 }
 
-void um_sequence_new_edits(um_sequence *j, const um_engine *e, const um_request *r) {
+/* Without this check, an answer without a token would end as one of broken weights does. */
+static um_status check_some_token(const um_req *q, const um_engine *e, const um_request *r, um_err *err) {
+    if (um_req_edits_leave_token(q, e->model->arch.vocab)) return UM_OK;
+    return um_fail_param(err, UM_EINVAL,
+                         r->n_allowed_ids ? "allowed_token_ids"
+                         : r->n_bias      ? "logit_bias"
+                                          : "bad_words",
+                         "no token is left for the answer: allowed_token_ids, logit_bias, bad_words and min_tokens "
+                         "together exclude all");
+}
+
+um_status um_sequence_new_edits(um_sequence *j, const um_engine *e, const um_request *r, um_err *err) {
     um_bias *bias = UM_NEW_ARRAY(um_bias, r->n_bias + j->banned.n + 1);
     if (r->n_bias) memcpy(bias, r->bias, r->n_bias * sizeof *bias);
     for (size_t i = 0; i < j->banned.n; i++) bias[r->n_bias + i] = (um_bias){j->banned.data[i], -INFINITY};
     if (j->language) j->req.moves_tokens = false; /* a language counts positions from both ends of the answer */
     um_req_edits_new(&j->req, bias, r->n_bias + j->banned.n, e->model->arch.vocab);
     um_free(bias);
-    if (!j->language) return;
     um_req *q = &j->req;
+    if (!j->language) return check_some_token(q, e, r, err);
     q->fill = um_fill_new(q, j->language->language, j->bound.rows_max + 1, e->model->arch.vocab, answer_end(q));
+    return UM_OK;
 }
 
 void um_sequence_free_constraints(um_sequence *j, um_engine *e) {

@@ -184,8 +184,8 @@ um_status um_sequence_check(um_engine *e, const um_request *r, size_t n_prompt, 
 um_status um_sequence_constrain(um_sequence *j, const um_engine *e, const um_request *r, um_err *err);
 /* Checks that the shortest text of the language fits into the answer, whose strategy has been initialised. */
 um_status um_sequence_check_language(const um_sequence *j, um_err *err);
-/* Builds the edits, and the sets of the language. */
-void um_sequence_new_edits(um_sequence *j, const um_engine *e, const um_request *r);
+/* Builds the edits, and the sets of the language. Fails if allowed_ids, bad_words and bans leave no token. */
+um_status um_sequence_new_edits(um_sequence *j, const um_engine *e, const um_request *r, um_err *err);
 void um_sequence_free_constraints(um_sequence *j, um_engine *e);
 /* Checks the size of the caller's struct and the number of answers. */
 um_status um_request_check(const um_request *r, um_err *err);

@@ -341,7 +341,7 @@ um_status um_sequence_new(um_sequence **out, um_engine *e, const um_request *r, 
         um_model_hold_adapter(e->model, q->adapter);
         j->holds_adapter = true;
         allocate(j, e, &prompt, r);
-        um_sequence_new_edits(j, e, r);
+        st = um_sequence_new_edits(j, e, r, err);
     }
     um_ids_free(&prompt);
     if (st) {

@@ -180,11 +180,56 @@ static void wrong_constraints_are_refused_by_name(void **state) {
     test_close(&t);
 }
 
+/* Refuses a request that leaves no token, and accepts the same one with a further allowed id. */
+static void refuse_without_token(um_engine *e, um_request *r, const char *param) {
+    static const int32_t two[] = {5, 8};
+    um_err err = {0};
+    refuse(e, r, UM_EINVAL, param);
+    r->allowed_ids = two;
+    r->n_allowed_ids = 2;
+    assert_int_equal(um_engine_check_request(e, r, &err), UM_OK);
+    r->n_allowed_ids = 1;
+}
+
+static void requests_that_leave_no_token_are_refused(void **state) {
+    (void)state;
+    static const int32_t five = 5;
+    static const um_bias ban = {5, -INFINITY};
+    char path[256];
+    um_config c;
+    test_engine t;
+    um_request r;
+    test_config(&c, "sdar", path, sizeof path);
+    test_open(&t, &c);
+    um_request_init(t.engine, &r);
+    r.text = "t1";
+    r.text_len = 2;
+    r.allowed_ids = &five;
+    r.n_allowed_ids = 1;
+    r.bad_words = single;
+    r.n_bad_words = 1;
+    refuse_without_token(t.engine, &r, "allowed_token_ids");
+    r.n_bad_words = 0;
+    r.bias = &ban;
+    r.n_bias = 1;
+    refuse_without_token(t.engine, &r, "allowed_token_ids");
+    r.n_bias = 0;
+    r.stop_ids = &five;
+    r.n_stop_ids = 1;
+    r.sampling.min_tokens = 2;
+    refuse_without_token(t.engine, &r, "allowed_token_ids");
+    r.sampling.min_tokens = 0;
+    um_err err = {0};
+    assert_int_equal(um_engine_check_request(t.engine, &r, &err), UM_OK);
+    test_close(&t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_have_no_bad_word_and_allowed_ids_only),
         cmocka_unit_test(a_bad_word_of_one_token_is_banned),
         cmocka_unit_test(wrong_constraints_are_refused_by_name),
+        cmocka_unit_test(requests_that_leave_no_token_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
