@@ -225,7 +225,7 @@ complete -c unmask -n '__unmask_is "bench serve"' -l no-stream -d 'off: stream t
 complete -c unmask -n '__unmask_is "bench serve"' -l slo-ttft -x -d 'latency goal for goodput: longest time to the first text, in milliseconds'
 complete -c unmask -n '__unmask_is "bench serve"' -l slo-tpot -x -d 'latency goal for goodput: longest average time per token after the first text, in milliseconds'
 complete -c unmask -n '__unmask_is "bench serve"' -s o -l report -r -F -d 'file for the report as JSON'
-complete -c unmask -n '__unmask_is "bench serve"' -l csv -r -F -d 'file for a CSV table with a row for each request'
+complete -c unmask -n '__unmask_is "bench serve"' -l csv -r -F -d 'file for a CSV table with a row for each request, or -'
 complete -c unmask -n '__unmask_is "bench serve"' -l plot -x -a '(__unmask_models)' -d 'folder for SVG plots of latency, throughput and time to the first text'
 complete -c unmask -n '__unmask_is "bench serve"' -s q -l quiet -d 'print no progress to standard error'
 complete -c unmask -n '__unmask_is "serve"' -l host -x -d 'address to listen on'

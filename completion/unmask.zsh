@@ -468,7 +468,7 @@ _unmask_specs() {
         '--slo-tpot=[latency goal for goodput\: longest average time per token after the first text, in milliseconds]:MS: '
         '--report=[file for the report as JSON]:FILE:_files'
         '-o+[file for the report as JSON]:FILE:_files'
-        '--csv=[file for a CSV table with a row for each request]:FILE:_files'
+        '--csv=[file for a CSV table with a row for each request, or -]:FILE:_files'
         '--plot=[folder for SVG plots of latency, throughput and time to the first text]:DIR:_unmask_models'
         '--quiet[print no progress to standard error]'
         '-q[print no progress to standard error]'

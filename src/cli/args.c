@@ -378,13 +378,18 @@ um_status um_cli_no_words(const um_args *a, const char *instead, um_err *err) {
 /* ---- Standard output --------------------------------------------------------------------------------------------- */
 
 static int write_errno;
+static bool writes_to_stderr;
+
+static FILE *output(void) { return writes_to_stderr ? stderr : stdout; }
 
 void um_cli_write(const um_buf *text) {
-    if (text->len && fwrite(text->data, 1, text->len, stdout) < text->len && !write_errno) write_errno = errno;
+    if (text->len && fwrite(text->data, 1, text->len, output()) < text->len && !write_errno) write_errno = errno;
 }
 
 void um_cli_flush(void) {
-    if (fflush(stdout) != 0 && !write_errno) write_errno = errno;
+    if (fflush(output()) != 0 && !write_errno) write_errno = errno;
 }
+
+void um_cli_write_to_stderr(void) { writes_to_stderr = true; }
 
 int um_cli_write_errno(void) { return write_errno; }

@@ -1,5 +1,6 @@
 /* unmask bench serve: measures a running server under load. This file turns options into points (a request rate or a
  * concurrency) and runs; load*.c sends the requests. */
+#include <errno.h>
 #include <jansson.h>
 
 #include "cli/client.h"
@@ -61,9 +62,10 @@ static const um_option rows[] = {
      "latency goal for goodput: longest time to the first text, in milliseconds; 0 means any"},
     {"slo_tpot", NULL, UM_OPT_FLOAT, O(slo_tpot), 0, 1e9, NULL, "0", NULL, "MS", "Report",
      "latency goal for goodput: longest average time per token after the first text, in milliseconds; 0 means any"},
-    {"report", "o", UM_OPT_STR, O(report), 0, 0, NULL, NULL, NULL, "FILE", "Report", "file for the report as JSON"},
+    {"report", "o", UM_OPT_STR, O(report), 0, 0, NULL, NULL, NULL, "FILE", "Report",
+     "file for the report as JSON; - means standard output, and the table goes to standard error"},
     {"csv", NULL, UM_OPT_STR, O(csv), 0, 0, NULL, NULL, NULL, "FILE", "Report",
-     "file for a CSV table with a row for each request"},
+     "file for a CSV table with a row for each request, or -"},
     {"plot", NULL, UM_OPT_STR, O(plot), 0, 0, NULL, NULL, NULL, "DIR", "Report",
      "folder for SVG plots of latency, throughput and time to the first text; needs gnuplot"},
     {"quiet", "q", UM_OPT_BOOL, O(quiet), 0, 0, NULL, "false", NULL, NULL, "Report",
@@ -245,7 +247,10 @@ static um_status write_file(const char *path, void (*put)(const um_load_report *
     um_buf text = {0};
     if (!path) return UM_OK;
     put(r, &text);
-    um_status st = um_file_replace(path, (um_str){text.data, text.len}, err);
+    um_status st = UM_OK;
+    if (!um_streq(path, "-")) st = um_file_replace(path, (um_str){text.data, text.len}, err);
+    else if (fwrite(text.data, 1, text.len, stdout) < text.len || fflush(stdout) != 0)
+        st = um_fail(err, UM_EIO, "cannot write to standard output: %s", strerror(errno));
     um_buf_free(&text);
     return st;
 }
@@ -275,11 +280,22 @@ static int64_t count_answered(const bench *b) {
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
+/* Standard output has the table, or one file. */
+static um_status choose_output(const options *o, um_err *err) {
+    const bool report = um_streq(o->report, "-"), csv = um_streq(o->csv, "-");
+    if (report && csv)
+        return um_fail(err, UM_EINVAL,
+                       "--report - and --csv - both write to standard output; name a file for one of them");
+    if (report || csv) um_cli_write_to_stderr();
+    return UM_OK;
+}
+
 static um_status prepare(bench *b, const um_args *args, um_err *err) {
     const options *o = &b->opt;
     um_status st = um_cli_no_words(args, "the server is named by --url", err);
     if (!st && !o->remote.url)
         st = um_fail(err, UM_EINVAL, "--url is missing: the URL of a server, as in --url http://127.0.0.1:8000");
+    if (!st) st = choose_output(o, err);
     if (!st) st = choose_points(b, err);
     if (!st) st = open_prompts(b, err);
     if (!st) st = um_peer_open(&b->peer, o->remote.url, o->remote.api_key, o->remote.served_model_name, err);

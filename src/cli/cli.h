@@ -103,6 +103,8 @@ um_status um_cli_text(const um_args *a, um_buf *out, um_err *err);
  * not; the program reports it when it ends. */
 void um_cli_write(const um_buf *text);
 void um_cli_flush(void);
+/* From now on they write to standard error, because standard output is the file "-" of an option. */
+void um_cli_write_to_stderr(void);
 int um_cli_write_errno(void); /* errno of the first failure, 0 if none */
 /* Calls fn for each word of a list that is separated by commas, until one call fails. */
 um_status um_cli_each_word(const char *list, um_status (*fn)(void *arg, const char *word, um_err *err), void *arg,

@@ -40,7 +40,8 @@ static const um_option options[] = {
      "ask nothing: estimate the likelihood of the known answers, with N passes for each block of an answer; 0 asks the "
      "questions"},
     {"output", "o", UM_OPT_STR, E(output), 0, 0, NULL, NULL, NULL, "FILE", "Evaluation",
-     "file for the answers and whether they are right, one JSON object per line"},
+     "file for the answers and whether they are right, one JSON object per line; - means standard output, and the "
+     "report goes to standard error"},
     {"show_failures", NULL, UM_OPT_INT, E(show_failures), 0, 1e9, NULL, "0", NULL, "N", "Evaluation",
      "print the first N questions with wrong answers"},
     {"json", NULL, UM_OPT_BOOL, E(json), 0, 0, NULL, "false", NULL, NULL, "Evaluation", "print the report as JSON"},
@@ -136,23 +137,27 @@ static double per_forward(const tally *y) { return um_ratio((double)y->tokens, (
 
 static double mean_per_forward(const tally *y) { return 1e-9 * um_ratio((double)y->ratio_sum, (double)y->n_ratios); }
 
-static void print_row(const tally *y, int width) {
-    printf("%-*s %7lld %9lld %8.1f %% %15.2f\n", width, y->kind, (long long)y->n, (long long)y->correct,
-           100 * um_ratio((double)y->correct, (double)y->n), per_forward(y));
+static void put_row(um_buf *out, const tally *y, int width) {
+    um_buf_printf(out, "%-*s %7lld %9lld %8.1f %% %15.2f\n", width, y->kind, (long long)y->n, (long long)y->correct,
+                  100 * um_ratio((double)y->correct, (double)y->n), per_forward(y));
 }
 
 /* Prints the rows of the kinds whose questions are all answered, and with `all` those of the others. A row waits for
  * the rows before it, so that the order is the same in every run. */
 static void print_finished(eval *v, bool all) {
     const size_t before = v->n_printed;
+    um_buf out = {0};
     if (v->opt.json) return;
     while (v->n_printed < v->n_kinds && (all || v->kind[v->n_printed].n == v->kind[v->n_printed].total)) {
         if (v->n_printed == before) um_progress_clear(v->bar);
         if (v->n_printed == 0)
-            printf("%-*s %7s %9s %10s %15s\n", v->width, "kind", "asked", "right", "accuracy", "tokens/forward");
-        print_row(&v->kind[v->n_printed++], v->width);
+            um_buf_printf(&out, "%-*s %7s %9s %10s %15s\n", v->width, "kind", "asked", "right", "accuracy",
+                          "tokens/forward");
+        put_row(&out, &v->kind[v->n_printed++], v->width);
     }
-    if (v->n_printed > before) um_cli_flush();
+    um_cli_write(&out);
+    if (out.len) um_cli_flush();
+    um_buf_free(&out);
 }
 
 /* Counts a result. r NULL: the request failed, which counts as a wrong answer. */
@@ -234,7 +239,7 @@ static void print_table(eval *v, const um_config *c) {
     um_model_info info;
     um_model_get_info(v->session.model, &info);
     print_finished(v, true);
-    print_row(&v->all, v->width);
+    put_row(&out, &v->all, v->width);
     um_report_changes(&changes, c);
     um_buf_putc(&out, '\n');
     um_report_linef(&out, "model", INDENT, "%s (%s)", info.path, info.family);
@@ -317,11 +322,11 @@ static void print_report(eval *v, const um_config *c) {
     if (v->opt.json) qsort(v->kind, v->n_kinds, sizeof v->kind[0], by_kind);
     if (v->opt.json) print_json(v, c);
     else print_table(v, c);
-    /* With --json, stdout has only the report, so failures go to stderr. */
+    /* Failures go to stderr where stdout has only JSON: the report, or the lines of --output. */
     um_buf safe = {0};
     um_cli_put_safe(&safe, v->failures.data, v->failures.len);
     if (safe.len)
-        fprintf(v->opt.json ? stderr : stdout, "\nanswered wrong (%lld of %lld):\n%s",
+        fprintf(v->opt.json || um_streq(v->opt.output, "-") ? stderr : stdout, "\nanswered wrong (%lld of %lld):\n%s",
                 (long long)UM_MIN(v->n_shown, v->opt.show_failures), (long long)(v->all.n - v->all.correct), safe.data);
     um_buf_free(&safe);
 }
@@ -423,10 +428,20 @@ static int run_likelihood(const um_command *self, eval *v, const um_config *c) {
     return um_likelihood_measure(&v->session, c, &run, &err) ? um_cli_error(self, &err) : UM_EXIT_OK;
 }
 
+/* Standard output has either the report or the lines of --output. */
+static um_status choose_output(const eval *v, um_err *err) {
+    if (!um_streq(v->opt.output, "-")) return UM_OK;
+    if (v->opt.json)
+        return um_fail(err, UM_EINVAL, "--json and --output - both write to standard output; name a file for --output");
+    um_cli_write_to_stderr();
+    return UM_OK;
+}
+
 static int run_eval(const um_command *self, eval *v, const um_args *words, um_config *c) {
     um_err err = {0};
     if (v->opt.batch) c->max_num_reqs = v->opt.batch;
     um_status st = um_cli_no_words(words, "the questions are read from --data", &err);
+    if (!st) st = choose_output(v, &err);
     if (!st) st = um_cli_check_model(c->model, &err);
     if (!st) st = open_data(v, c, &err);
     if (st) {

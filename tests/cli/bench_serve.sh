@@ -52,6 +52,20 @@ report_starts_with_its_conditions() {
     for key in cpu cores commit url model server options prompts; do jq -e ".$key != null" "$work/json"; done
     not grep -rq 'UNMASK_API_KEY\|"key"' "$work/out" "$work/json"
 }
+standard_output_has_one_of_table_and_files() {
+    try bench serve --url "$shared_url" --quiet --warm-up 1 --max-tokens 4 --concurrency 1 --requests 2 --report -
+    [ "$rc" = 0 ]
+    jq -e '.url and (.points | length == 1)' "$work/out"
+    grep -q '^timed ' "$work/err"
+    try bench serve --url "$shared_url" --quiet --warm-up 1 --max-tokens 4 --concurrency 1 --requests 2 --csv -
+    [ "$rc" = 0 ]
+    [ "$(wc -l < "$work/out")" = 3 ]
+    not grep -q '^timed ' "$work/out"
+    [ ! -e - ]
+    try bench serve --url "$shared_url" --report - --csv -
+    [ "$rc" = 2 ]
+    grep -q 'both write to standard output' "$work/err"
+}
 report_agrees_with_the_csv_rows() {
     bench --concurrency 2 --requests 8
     [ "$(column completion_tokens | sum)" = "$(point 0 completion_tokens)" ]

@@ -40,6 +40,13 @@ grep -qE '^a long kind +[0-9]{1,3} ' "$dir/out" || fail "the rows came together:
 [ "$(grep -oE '^(known|unknown|a long kind|all) ' "$dir/out" | tr -d '\n')" = 'known unknown a long kind all ' ] ||
     fail "the order of the rows: $(cat "$dir/out")"
 
+# Standard output has the answers or the report, never both.
+expect 0 --model $golden --raw --data "$dir/data.jsonl" $limit --output - --quiet
+jq -e 'has("correct")' "$dir/out" > "$dir/null" || fail "--output -: $(cat "$dir/out")"
+says 'all  '
+expect 2 --model $golden --raw --data "$dir/data.jsonl" $limit --output - --json
+says 'both write to standard output'
+
 # If answers can't be written, the run ends. If the report can't be written, the run fails.
 expect 1 --model $golden --raw --data "$dir/data.jsonl" $limit --output /dev/full
 says 'cannot write /dev/full: No space left on device'
