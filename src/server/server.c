@@ -42,12 +42,23 @@ static void name_root(um_server *s) {
 }
 
 /* Options that connect worker processes make no sense with --in-process. */
+static bool is_given(const char *address) { return address && *address; }
+
+/* Workers that are started elsewhere must know both addresses: those that the server chooses are in a folder of its own
+ * with a random name. */
+static um_status check_addresses(const um_server_config *c, um_err *err) {
+    if (!c->remote_workers || (is_given(c->zmq_command_addr) && is_given(c->zmq_event_addr))) return UM_OK;
+    return um_fail(err, UM_EINVAL,
+                   "--remote-workers needs --zmq-command-addr and --zmq-event-addr, such as tcp://10.0.0.1:7001 and "
+                   "tcp://10.0.0.1:7002; the workers get the same two");
+}
+
 static um_status check_workers(const um_server_config *c, um_err *err) {
     static const char why[] = "connects worker processes and can't be combined with --in-process";
-    if (!c->in_process) return UM_OK;
+    if (!c->in_process) return check_addresses(c, err);
     if (c->remote_workers) return um_fail(err, UM_EINVAL, "--remote-workers %s", why);
-    if (c->zmq_command_addr && *c->zmq_command_addr) return um_fail(err, UM_EINVAL, "--zmq-command-addr %s", why);
-    if (c->zmq_event_addr && *c->zmq_event_addr) return um_fail(err, UM_EINVAL, "--zmq-event-addr %s", why);
+    if (is_given(c->zmq_command_addr)) return um_fail(err, UM_EINVAL, "--zmq-command-addr %s", why);
+    if (is_given(c->zmq_event_addr)) return um_fail(err, UM_EINVAL, "--zmq-event-addr %s", why);
     return UM_OK;
 }
 

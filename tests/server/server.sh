@@ -127,7 +127,7 @@ health_generate_generates_one_token() {
     [ "$(member tokens)" = 1 ]
 }
 no_worker_means_503_with_the_reason() {
-    serve_no_wait --remote-workers 1
+    serve_no_wait --remote-workers 1 --zmq-command-addr "ipc://$work/commands" --zmq-event-addr "ipc://$work/events"
     call /health
     error_is 503 server_error
     [ "$(member status)" = unavailable ]
@@ -528,6 +528,14 @@ origins_that_were_named_are_allowed() {
     [ "$status" = 413 ]
     [ "$(header access-control-allow-origin)" = '*' ]
     stop_server
+}
+remote_workers_need_both_addresses() {
+    local address
+    for address in '' '--zmq-command-addr tcp://127.0.0.1:7001' '--zmq-event-addr tcp://127.0.0.1:7001'; do
+        UNMASK=with_timeout try serve --model models/tiny-block --port 0 --remote-workers 1 $address
+        [ "$rc" = 2 ]
+        grep -q -- '--remote-workers needs --zmq-command-addr and --zmq-event-addr' "$work/err"
+    done
 }
 origins_that_no_browser_sends_are_refused() {
     local origin

@@ -126,7 +126,7 @@ const um_option um_server_options[] = {
      "address where workers send events; without it, the server chooses one"},
     {"remote_workers", NULL, UM_OPT_INT, S(remote_workers), 0, 64, NULL, "0", NULL, "N", "Workers",
      "number of workers to wait for that are started elsewhere with `unmask worker`; the server then starts none "
-     "itself"},
+     "itself, and needs --zmq-command-addr and --zmq-event-addr"},
     {"restart_backend", NULL, UM_OPT_INT, LIVE(restart_backend), 0, 1e6, NULL, "5", NULL, "N", "Workers",
      "number of times in a row that a crashed worker is restarted; a minute of health resets the count"},
     {"start_timeout", NULL, UM_OPT_FLOAT, LIVE(start_timeout), 0, 1e6, NULL, "1800", NULL, "SECONDS", "Workers",
