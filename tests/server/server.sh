@@ -652,6 +652,8 @@ slow_requests_end_in_time() {
     stop_server
 }
 a_unix_socket_takes_the_place_of_host_and_port() {
+    rm -f "$work/log" # the log of an earlier server must not be taken for this one's
+    touch "$work/log"
     "$UNMASK" serve --model "$model" --in-process --threads 1 --uds "$work/socket" 2> "$work/log" &
     pid=$!
     trap 'kill -9 $pid 2> /dev/null || true' EXIT
