@@ -45,10 +45,7 @@ static const um_field rows[] = {
     {.name = "audio", .neutral = "null", .why = TEXT_ONLY},
     {.name = "prediction", .neutral = "null", .why = "every pass predicts a whole block anyway"},
     {.name = "web_search_options", .neutral = "null", .why = "the server does not search the web"},
-    {.name = "moderation", .neutral = "null", .why = "the server has no model for moderation"},
     {.name = "verbosity", .neutral = "\"medium\"|null", .why = "the prompt and max_tokens decide about the length"},
-    {.name = "prompt_cache_retention", .why = "the cache keeps prompts as long as it has room"},
-    {.name = "prompt_cache_options", .why = "the cache keeps prompts as long as it has room"},
     {.name = "documents", .neutral = "[]|null", .why = "chat_template_kwargs has variables of the chat template"},
     {.name = "separate_reasoning", .neutral = "true|null", .why = "--reasoning-parser separates thoughts"},
     {.name = "stream_reasoning", .neutral = "true|null", .why = "thoughts are streamed as they are written"},
@@ -297,7 +294,8 @@ static const um_response_writer writer = {.name = "chat",
 
 /* ---- Endpoint ---------------------------------------------------------------------------------------------------- */
 
-static const um_field_set *const sets[] = {&chat_rows, &um_chat_fields, &um_openai_fields, &um_common_fields, NULL};
+static const um_field_set *const sets[] = {&chat_rows,        &um_openai_chat_fields, &um_chat_fields,
+                                           &um_openai_fields, &um_common_fields,      NULL};
 
 const um_api um_api_chat = {"/v1/chat/completions", sets,    "messages", UM_STREAM_BLOCK_APPEND,
                             um_conversation_check,  &writer, NULL};

@@ -36,6 +36,13 @@ static const um_field rows[] = {
 };
 const um_field_set um_openai_fields = {rows, UM_LEN(rows)};
 
+static const um_field chat_rows[] = {
+    {.name = "moderation", .neutral = "null", .why = "the server has no model for moderation"},
+    {.name = "prompt_cache_retention", .why = "the cache keeps prompts as long as it has room"},
+    {.name = "prompt_cache_options", .why = "the cache keeps prompts as long as it has room"},
+};
+const um_field_set um_openai_chat_fields = {chat_rows, UM_LEN(chat_rows)};
+
 /* ---- Responses --------------------------------------------------------------------------------------------------- */
 
 const char *um_fingerprint(void) {

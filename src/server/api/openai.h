@@ -1,4 +1,4 @@
-/* openai: writers that /v1/chat/completions and /v1/completions share. */
+/* openai: fields and writers that the APIs of OpenAI share. */
 #ifndef UM_API_OPENAI_H
 #define UM_API_OPENAI_H
 
@@ -8,8 +8,10 @@
 extern "C" {
 #endif
 
-/* Fields that only these two APIs read in their own way: best_of, return_tokens_as_token_ids. */
+/* Fields that /v1/chat/completions and /v1/completions share. */
 extern const um_field_set um_openai_fields;
+/* Fields without effect of /v1/chat/completions and /v1/responses. */
+extern const um_field_set um_openai_chat_fields;
 
 /* ---- Log-probabilities (logprobs.c) ------------------------------------------------------------------------------ */
 

@@ -2,6 +2,7 @@
 #include <jansson.h>
 
 #include "server/api/common.h"
+#include "server/api/openai.h"
 #include "server/api/responses.h"
 #include "server/api/result_store.h"
 
@@ -438,11 +439,8 @@ static const um_field rows[] = {
      .why = "background responses start as soon as there is room"},
     {.name = "image", .neutral = "null", .why = "the models read and write text only"},
     {.name = "access_programs", .neutral = "{}|null", .why = "the server has no access programs"},
-    {.name = "moderation", .neutral = "null", .why = "the server has no model for moderation"},
     {.name = "n", .neutral = "1|null", .why = ONE_ANSWER},
     {.name = "max_tool_calls", .why = "it limits calls of tools that a server runs; this server runs none"},
-    {.name = "prompt_cache_retention", .why = "the cache keeps prompts as long as it has room"},
-    {.name = "prompt_cache_options", .why = "the cache keeps prompts as long as it has room"},
     {.name = "tools[].output_schema", .is_member = true, .why = "results of calls are not checked"},
     {.name = "stream_options.include_obfuscation", .is_member = true, .why = "streams are not padded"},
     {.name = "input[].*",
@@ -450,7 +448,8 @@ static const um_field rows[] = {
      .why = "the server stores every member of an item and uses those it knows"},
 };
 static const um_field_set response_rows = {rows, UM_LEN(rows)};
-const um_field_set *const um_responses_sets[] = {&response_rows, &um_chat_fields, &um_common_fields, NULL};
+const um_field_set *const um_responses_sets[] = {&response_rows, &um_openai_chat_fields, &um_chat_fields,
+                                                 &um_common_fields, NULL};
 
 /* ---- Checks ------------------------------------------------------------------------------------------------------ */
 
