@@ -92,8 +92,8 @@ static um_status group_open(um_device **out, const um_backend *self, const um_de
     return s;
 }
 
-/* All ranks need about the same amount of memory (widths may differ by a group), so the one with the least decides.
- * What those in other processes have is known from the start of the group. */
+/* All ranks need about the same amount of memory (widths may differ by a group), so the device with
+ * the least decides. Devices of other processes have told their memory when the group was opened. */
 static void group_info(const um_device *d, um_device_info *out) {
     um_device_info one;
     char name[40];
@@ -104,7 +104,7 @@ static void group_info(const um_device *d, um_device_info *out) {
         out->there = UM_MIN(out->there, one.there);
     }
     if (d->least_memory) out->memory = UM_MIN(out->memory, d->least_memory);
-    out->there -= UM_MIN(out->there, d->beyond);
+    out->there -= UM_MIN(out->there, d->more_free);
     out->memory *= (size_t)d->n;
     out->there *= (size_t)d->n;
     out->threads *= d->n;

@@ -23,9 +23,9 @@ struct um_device {
     int32_t first, all;   /* ranks of the group: that of member 0, and their number */
     struct um_link *link; /* to the ranks in other processes; NULL: all are members */
     bool unites;          /* the devices exchange results with those in other processes by themselves */
-    /* Rank 0, with devices that unite: the least memory of a device, and the bytes that its own has free beyond those
-     * of the device with least free memory, both when the group was opened. Else 0. */
-    size_t least_memory, beyond;
+    /* On rank 0 of devices that unite, both from the opening of the group; else 0. */
+    size_t least_memory; /* bytes of the smallest device of the group */
+    size_t more_free;    /* bytes that this rank's device had free beyond the least of all devices */
     double timeout;
     int32_t max_tokens; /* largest passes of the members */
     bool is_stuck;      /* the thread of a rank hangs, and still uses the members and their weights */

@@ -5,7 +5,7 @@
 
 #include "ops/ranks/link_open.h"
 
-/* How long a rank may take to say that it still answers. It looks for the question every 20 ms. */
+/* How long a rank may take to answer UM_FRAME_PING. A rank whose devices compute looks for it every 20 ms. */
 #define PONG_SECONDS 1.0
 /* Rank 0 gives up first and tells the others why. They wait this much longer for it. */
 #define LONGER         1.25
@@ -118,7 +118,7 @@ static int32_t find_silent(um_link *l) {
     const double end = um_now() + PONG_SECONDS;
     um_failed ignored;
     for (int32_t i = 0; i < l->n_connections; i++) {
-        if (l->c[i].out_at < l->c[i].out_all) continue; /* nobody reads what was sent before */
+        if (l->c[i].out_at < l->c[i].out_all) continue; /* the rank has not read the frame before */
         l->c[i].receives = false;
         um_connection_send(&l->c[i], UM_FRAME_PING, NULL, 0);
         (void)um_transfer(&l->c[i], 1, 0, &ignored);

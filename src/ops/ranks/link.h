@@ -28,8 +28,8 @@ typedef enum {
     UM_FRAME_COPY,      /* rank 0: int32_t [3], see um_backend.copy_page */
     UM_FRAME_FREE,      /* rank 0: ends the um_forward */
     UM_FRAME_DATA,      /* floats */
-    UM_FRAME_PING,      /* rank 0: does this process still answer? */
-    UM_FRAME_PONG,      /* rank 1..: it does */
+    UM_FRAME_PING,      /* rank 0: asks for UM_FRAME_PONG */
+    UM_FRAME_PONG,      /* rank 1..: this process still answers */
     UM_FRAME_FAILED,    /* um_failed: a rank has failed, so the group ends */
     UM_FRAME_END        /* rank 0: the group ends */
 } um_frame_type;
@@ -64,9 +64,9 @@ um_status um_link_assemble(um_link *l, um_frame_type type, const void *own, size
 /* Looks whether a rank has failed, while devices compute, and answers UM_FRAME_PING. Takes nothing else from a
  * connection and does not wait. Errors: UM_EDEVICE; *rank is the rank to blame. */
 um_status um_link_look(um_link *l, int32_t *rank, um_err *err);
-/* Finds the rank to blame when devices did not finish in time, which then wait for each other: rank 0 asks the other
- * processes for a sign of life, and the others blame rank 0. The group must end then. Returns UM_EDEVICE, with the
- * words in *err. */
+/* Finds the rank to blame when the devices, which wait for each other, have not finished in time. Rank 0 asks the other
+ * processes for UM_FRAME_PONG and blames the first that sends none; the other ranks blame rank 0. The group must end
+ * afterwards. Returns UM_EDEVICE, and the words for the user in *err. */
 um_status um_link_find_late(um_link *l, int32_t *rank, um_err *err);
 /* Returns how long this rank waits for others. */
 double um_link_patience(const um_link *l);

@@ -12,7 +12,7 @@
 /* How often this rank looks whether another one has failed. */
 enum { LOOK_MS = 20 };
 
-/* What a rank tells rank 0 of its device. */
+/* The device of a rank, as the rank describes it to rank 0. */
 typedef struct card {
     um_device_card device;
     uint64_t memory, there; /* see um_device_info */
@@ -60,7 +60,7 @@ static void compare_memory(um_device *d, const card *c) {
         there = UM_MIN(there, c[r].there);
     }
     d->least_memory = (size_t)memory;
-    d->beyond = (size_t)(c[0].there - there);
+    d->more_free = (size_t)(c[0].there - there);
 }
 
 /* Exchanges the cards. *leader receives that of rank 0. */
