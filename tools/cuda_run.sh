@@ -46,7 +46,7 @@ for word in 12288 24576 126464 4096x 8192x4096 32x4096 " x 544" " x 8192" layer 
     small+=(--skip "$word")
 done
 # in_parts NAME COMMAND...: runs the command with --part 0/N to N-1/N at the same time, and prints what they wrote to the
-# files log/NAME.I. Most of the time the host computes what the results are compared with.
+# files log/NAME.I. Most of the time goes into the expected results, which the host computes.
 in_parts() {
     local name=$1 n i jobs=() result=0
     shift

@@ -130,7 +130,7 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
     quantize_row<E, POWER, W>(x, n, code, scale);
 }
 
-/* Grid: a block for each pair. Pairs without outputs are left out. */
+/* Grid: a block for each pair. Padding and the pairs of experts of other ranks are left out. */
 template <int W>
 static __global__ void __launch_bounds__(FLAT_THREADS)
     quantize_pairs_kernel(um_cu_pairs p, int32_t n, unsigned char *code, float *scale) {

@@ -174,7 +174,8 @@ typedef struct um_cu_pairs {
     const uint32_t *chosen;
     int32_t first_own, n_own;
 } um_cu_pairs;
-/* Rounds rows of n elements of UM_BF16 as um_cu_quantize does; those without outputs are left out. */
+/* Rounds rows of n elements of UM_BF16 as um_cu_quantize does, except those of padding and of experts of other ranks.
+ */
 void um_cu_quantize_pairs(const um_cu_pairs *pairs, int32_t n, const um_cu_coded *out, cudaStream_t s);
 /* x[t] += out[t, k] for all k in ascending order, and then um_cu_norm of x, in one kernel where H allows it. n is the
  * capacity of the batch. `type` is that of the outputs, too. */

@@ -322,7 +322,8 @@ static const check_list *const lists[] = {
     &embed_checks,  &norm_checks,   &product_checks, &stream_checks, &low_rank_checks, &kv_checks,  &attention_checks,
     &select_checks, &router_checks, &moe_checks,     &head_checks,   &fp8_checks,      &rank_checks};
 
-/* Which cases run: those whose name contains `only` and none of the words in `skip`; of these each parts-th. */
+/* Which cases run: those whose name contains `only` and none of the words in `skip`. Of these each parts-th runs, from
+ * number `part` on. */
 typedef struct choice {
     const char *only, *skip[SKIP_MAX];
     int n_skip;

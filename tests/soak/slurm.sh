@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs the jobs of docs/cluster.md on a cluster of Slurm with three nodes: tests/soak/slurm.sh BUILD
 #
-# The first job is a server of two ranks on two nodes, of which one is killed in the end; the second one is Ray's.
+# The first job is a server of two ranks on two nodes. In the end one rank is killed. The second job is that of Ray.
 #
 # Each node is a set of namespaces of this machine, with a name, an address, processes and files in /tmp/ray of its own,
 # in which slurmd runs. The script must run as root and needs the packages slurm-wlm, munge and iproute2. The whole
