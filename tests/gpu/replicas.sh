@@ -81,8 +81,6 @@ a_list_of_another_length_is_refused() {
 }
 each_worker_process_has_its_device() {
     serve --device cuda --data-parallel-size 2
-    wait_for "worker 0 is up" "$work/log"
-    wait_for "worker 1 is up" "$work/log"
     [ "$(opened | sort | xargs)" = "device 0 device 1" ]
     grep -q 'worker 0: .* on cuda:0' "$work/log"
     grep -q 'worker 1: .* on cuda:1' "$work/log"
@@ -95,8 +93,6 @@ each_worker_process_has_its_device() {
 metrics_have_the_devices_of_all_workers() {
     local worker kind
     serve --device cuda --data-parallel-size 2
-    wait_for 'worker 0 is up' "$work/log"
-    wait_for 'worker 1 is up' "$work/log"
     for _ in 1 2 3 4; do
         post /v1/chat/completions '{"messages": [{"role": "user", "content": "What is 12 + 30?"}]}'
     done
@@ -120,8 +116,6 @@ metrics_have_the_devices_of_all_workers() {
 }
 workers_that_share_a_device_divide_its_memory() {
     serve --device cuda:1,cuda:1 --data-parallel-size 2
-    wait_for "worker 0 is up" "$work/log"
-    wait_for "worker 1 is up" "$work/log"
     [ "$(opened | xargs)" = "device 1 device 1" ]
     tr '\0' ' ' < "/proc/$(pgrep -P $pid | head -n 1)/cmdline" > "$work/cmdline"
     grep -q -- '--gpu-memory-utilization 0.45 ' "$work/cmdline"

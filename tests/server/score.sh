@@ -97,11 +97,6 @@ a_disconnect_aborts_the_scores() {
 }
 workers_divide_the_requests() {
     serve --data-parallel-size 2 --ignore-unknown-fields
-    for _ in $(seq 600); do
-        call /health
-        [ "$(member 'workers | map(.state == "up") | all')" != true ] || break
-        sleep 0.05
-    done
     for i in $(seq 8); do
         curl -sS -H 'Content-Type: application/json' -d '{"prompt": "What is", "answer": " 12 + 30 = 42 or what", "samples": 100}' "$url/v1/score" > "$work/out$i" &
         jobs+=($!)

@@ -1,7 +1,7 @@
 # Functions for scripts that test a running server. Source it from the repository root, after tests/cli/claims.bash:
 #
-#   serve OPTION...       starts a server on a free port and waits until a worker is up; sets url and pid
-#   serve_no_wait ...     starts a server without waiting for the worker
+#   serve OPTION...       starts a server on a free port and waits until all workers are up; sets url and pid
+#   serve_no_wait ...     starts a server without waiting for the workers
 #   stop_server           stops it with SIGTERM; sets rc to its exit status
 #   call PATH OPTION...   runs curl; sets status, writes the headers to $work/head and the body to $work/body
 #   post PATH JSON ...    does the same with a JSON body
@@ -29,7 +29,12 @@ serve_no_wait() {
 }
 
 serve() {
+    local n=1 worker
     serve_no_wait "$@"
+    # With --in-process, all engines are in one worker.
+    [[ " $* " == *' --in-process '* || " $* " != *' --data-parallel-size '* ]] ||
+        n=$(sed -E 's/.* --data-parallel-size ([0-9]+).*/\1/' <<< " $*")
+    for worker in $(seq 0 $((n - 1))); do wait_for "worker $worker is up" "$work/log"; done
     wait_for '[": ]ready' "$work/log"
 }
 

@@ -700,7 +700,6 @@ access_lines_in_json_parse() {
 }
 lines_of_workers_are_in_the_same_form() {
     serve --log-format json --data-parallel-size 2
-    wait_until_loaded 2
     kill -9 "$(pgrep -P $pid | head -n 1)"
     wait_until_loaded 3
     stop_server

@@ -77,7 +77,8 @@ sleeping_workers_keep_no_weights() {
     [ "$rc" = 0 ]
 }
 all_workers_sleep_and_wake() {
-    serve --data-parallel-size 2
+    serve_no_wait --data-parallel-size 2
+    wait_for '[": ]ready' "$work/log" # one worker is up
     call '/sleep?level=2' -X POST
     [ "$status" = 200 ]
     are 'asleep asleep' # also the one that may have been loading
