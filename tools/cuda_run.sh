@@ -1,16 +1,17 @@
 #!/bin/bash
 # Runs the tests of a bundle (make cuda-bundle) on an NVIDIA GPU:
-#   run.sh [--host] [--time] [--sanitize] [--ranks N [--processes]]
+#   run.sh [--host] [--time] [--sanitize] [--ranks N [--processes]] [PROGRAM...]
 #
 # First the parity program compares all operations with the reference. Then the tests in the file `list` run on the device.
 # The last line is "N of N programs passed". --time also measures the operations. --host needs no GPU: it runs the tests
 # on the CPU and lists the cases of the parity program. --sanitize runs the cases of small shapes under the tools of
 # compute-sanitizer instead, one after the other. UM_TEST_DEVICE=cuda:1 chooses another device for the tests.
 # --ranks lets N GPUs compute each model together in the tests of the engine. With --processes each of them belongs to a
-# process of its own, and one of the processes is killed while it computes.
+# process of its own, and one of the processes is killed while it computes. A PROGRAM, such as parity, engine/schedule,
+# answer, lost/killed or racecheck, runs alone.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-host= time= sanitize= ranks=1 processes=
+host= time= sanitize= ranks=1 processes= chosen=()
 while [ $# -gt 0 ]; do
     case $1 in
     --host) host=1 ;;
@@ -18,18 +19,29 @@ while [ $# -gt 0 ]; do
     --sanitize) sanitize=1 ;;
     --ranks) ranks=${2:?--ranks needs a number} && shift ;;
     --processes) processes=1 ;;
-    *) echo "usage: run.sh [--host] [--time] [--sanitize] [--ranks N [--processes]]" >&2 && exit 2 ;;
+    -*) echo "usage: run.sh [--host] [--time] [--sanitize] [--ranks N [--processes]] [PROGRAM...]" >&2 && exit 2 ;;
+    *) chosen+=("$1") ;;
     esac
     shift
 done
 [ ! "$processes" ] || [ "$ranks" -gt 1 ] || { echo "--processes needs --ranks N, found $ranks" >&2 && exit 2; }
 export UM_TEST_RANKS=$ranks
-passed=0 all=0
+passed=0 all=0 known=()
 
-# step NAME COMMAND...: counts a program, and prints its time.
+# is_among WORD LIST...
+is_among() {
+    local word=$1 one
+    shift
+    for one in "$@"; do [ "$one" != "$word" ] || return 0; done
+    return 1
+}
+
+# step NAME COMMAND...: runs and counts a program, and prints its time. Where programs are chosen, others don't run.
 step() {
     local name=$1 start=$SECONDS
+    known+=("$name")
     shift
+    [ ${#chosen[@]} = 0 ] || is_among "$name" "${chosen[@]}" || return 0
     all=$((all + 1))
     if "$@"; then
         passed=$((passed + 1))
@@ -37,6 +49,16 @@ step() {
     else
         echo "== FAILED $name: exit status $?"
     fi
+}
+
+# conclude WORDS: prints how many programs passed, with the words. Fails if one did not, or if a chosen one does not exist.
+conclude() {
+    local name result=0
+    for name in "${chosen[@]}"; do
+        is_among "$name" "${known[@]}" || { echo "no program \"$name\" here; there are: ${known[*]}" && result=1; }
+    done
+    echo "$passed of $all $1"
+    [ "$passed" = "$all" ] && return "$result"
 }
 
 # The tools slow kernels down up to a thousandfold, so the cases of real shapes are left out.
@@ -124,9 +146,8 @@ if [ "$sanitize" ]; then
     sanitize memcheck --
     sanitize racecheck -- --skip product # it fails in kernels of cuBLASLt
     sanitize initcheck --check-api-memory-access no -- --unset
-    echo "$passed of $all tools found nothing"
-    [ "$passed" = "$all" ] && exit
-    exit 1
+    conclude "tools found nothing"
+    exit
 fi
 
 [ -d build/data ] || tar -xJf data.tar.xz
@@ -146,8 +167,7 @@ fi
 for test in $tests; do step "$test" "bin/${test}_test"; done
 step answer answer
 if [ "$processes" ]; then
-    step "a rank that is killed" lose_rank KILL "rank $((ranks - 1)): its process has ended"
-    step "a rank that hangs" lose_rank STOP "no answer for 5 s (--distributed-timeout-seconds)"
+    step lost/killed lose_rank KILL "rank $((ranks - 1)): its process has ended"
+    step lost/stopped lose_rank STOP "no answer for 5 s (--distributed-timeout-seconds)"
 fi
-echo "$passed of $all programs passed on $UM_TEST_DEVICE in $ranks ranks${processes:+, which are processes}"
-[ "$passed" = "$all" ]
+conclude "programs passed on $UM_TEST_DEVICE in $ranks ranks${processes:+, which are processes}"
