@@ -67,17 +67,30 @@ for word in 12288 24576 126464 4096x 8192x4096 32x4096 " x 544" " x 8192" layer 
     "1024 tokens" "stream qkv" 40000 "8192 keys" "head of"; do
     small+=(--skip "$word")
 done
+visible_gpus() {
+    if [ "${CUDA_VISIBLE_DEVICES-}" ]; then tr , '\n' <<< "$CUDA_VISIBLE_DEVICES"
+    else nvidia-smi --query-gpu=index --format=csv,noheader 2> /dev/null || true
+    fi
+}
 # in_parts NAME COMMAND...: runs the command with --part 0/N to N-1/N at the same time, and prints what they wrote to the
-# files log/NAME.I. Most of the time goes into the expected results, which the host computes.
+# files log/NAME.I. Most of the time goes into the expected results, which the host computes. The parts take turns in
+# which GPU is the first, on which all cases run that need only one.
 in_parts() {
-    local name=$1 n i jobs=() result=0
+    local name=$1 n most i first gpus order jobs=() result=0
     shift
+    mapfile -t gpus < <(visible_gpus)
     n=$(nproc)
-    n=$((n < 16 ? n : 16))
+    most=$((16 * (${#gpus[@]} > 1 ? ${#gpus[@]} : 1)))
+    n=$((n < most ? n : most))
     mkdir -p log
     rm -f "log/$name".*
     for ((i = 0; i < n; i++)); do
-        "$@" --part "$i/$n" > "log/$name.$i" 2>&1 &
+        first=$((${#gpus[@]} ? i % ${#gpus[@]} : 0))
+        order=("${gpus[@]:first}" "${gpus[@]:0:first}")
+        (
+            [ ${#gpus[@]} -lt 2 ] || export CUDA_VISIBLE_DEVICES=$(IFS=, && echo "${order[*]}")
+            exec "$@" --part "$i/$n"
+        ) > "log/$name.$i" 2>&1 &
         jobs+=($!)
     done
     for i in "${jobs[@]}"; do wait "$i" || result=$?; done

@@ -20,11 +20,13 @@ claims_begin
 cp tools/cuda_run.sh "$work/run.sh"
 mkdir -p "$work/build/data"
 printf '%s\n' engine/schedule engine/pressure golden/recordings > "$work/list"
-stand_in bin/check 'echo "checks $*"'
+stand_in bin/check 'echo "checks $* on ${CUDA_VISIBLE_DEVICES-all}"'
 stand_in bin/engine/schedule_test 'echo "schedules in $UM_TEST_RANKS ranks on $UM_TEST_DEVICE"'
 stand_in bin/engine/pressure_test 'exit 3'
 stand_in bin/golden/recordings_test 'echo replays'
 stand_in bin/unmask 'echo answers'
+stand_in tools/nvidia-smi 'seq 0 $((${GPUS-1} - 1))'
+stand_in tools/nproc 'echo 5'
 stand_in tools/compute-sanitizer 'echo "sanitizer $*"; [[ $* != *initcheck* ]]'
 
 a_program_that_fails_is_named_and_counted() {
@@ -51,7 +53,15 @@ a_chosen_program_that_does_not_exist_is_refused() {
 the_parity_program_runs_in_parts() {
     run_bundle parity
     [ "$rc" = 0 ]
-    for ((i = 0; i < $(nproc) && i < 16; i++)); do grep -q "^checks --part $i/" "$work/out"; done
+    grep '^checks' "$work/out" | diff - <(for i in 0 1 2 3 4; do echo "checks --part $i/5 on all"; done)
+}
+parts_take_turns_in_which_gpu_is_first() {
+    GPUS=3 run_bundle parity
+    grep '^checks' "$work/out" | sed 's/.* on //' | xargs | diff - <(echo '0,1,2 1,2,0 2,0,1 0,1,2 1,2,0')
+    CUDA_VISIBLE_DEVICES=7,5 run_bundle parity
+    grep '^checks' "$work/out" | sed 's/.* on //' | xargs | diff - <(echo '7,5 5,7 7,5 5,7 7,5')
+    CUDA_VISIBLE_DEVICES=4 run_bundle parity
+    grep '^checks' "$work/out" | sed 's/.* on //' | xargs | diff - <(echo '4 4 4 4 4')
 }
 tools_that_find_something_are_counted() {
     run_bundle --sanitize
