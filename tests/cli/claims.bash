@@ -83,6 +83,18 @@ on_terminal() {
 # Prints the final lines of that terminal.
 screen() { awk -v COLS=$columns -v ROWS=$rows -f tests/cli/screen.awk "$work/out"; }
 
+# wait_until_caught SIGNAL PID: waits until a process has a handler for the signal, at most a minute. Before, bash may
+# have told it to ignore the signal.
+wait_until_caught() {
+    local bit=$((1 << ($(kill -l "$1") - 1)))
+    for _ in $(seq 1200); do
+        [ $((0x$(sed -n 's/^SigCgt:\t//p' "/proc/$2/status") & bit)) = 0 ] || return 0
+        sleep 0.05
+    done
+    echo "no handler for SIG$1 within a minute"
+    return 1
+}
+
 # Waits until a file contains a pattern, at most a minute.
 wait_for() {
     local pattern=$1 file=$2

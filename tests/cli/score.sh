@@ -117,10 +117,10 @@ an_interrupt_ends_the_run() {
     # 200,000 samples take minutes.
     "$UNMASK" score --model "$WORDS" -q --prompt 't1 t2' 't3 t4 t5 t6 t7 t8 t9 t1 t2 t3 t4 t5 t6 t7 t8 t9 t10 t11' \
         --samples 200000 > "$work/out" 2> "$work/err" &
-    sleep 1
-    kill -INT $!
-    rc=0
-    wait $! || rc=$?
+    local scorer=$! rc=0
+    wait_until_caught INT $scorer
+    kill -INT $scorer
+    wait $scorer || rc=$?
     [ "$rc" = 130 ]
     [ ! -s "$work/out" ]
 }

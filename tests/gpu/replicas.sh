@@ -96,8 +96,12 @@ metrics_have_the_devices_of_all_workers() {
     for _ in 1 2 3 4; do
         post /v1/chat/completions '{"messages": [{"role": "user", "content": "What is 12 + 30?"}]}'
     done
-    sleep 0.5
-    call /metrics
+    # Workers report their numbers once a second.
+    for _ in $(seq 600); do
+        call /metrics > "$work/null"
+        ! grep -q '^unmask_graph_replays_total{.*} [1-9]' "$work/body" || break
+        sleep 0.05
+    done
     for worker in 0 1; do
         for kind in weights kv workspace free total; do
             grep -q "^unmask_device_memory_bytes{.*worker=\"$worker\",kind=\"$kind\"} [1-9]" "$work/body"
