@@ -11,8 +11,6 @@ lines() {
         url: "/v1/chat/completions",
         body: ({messages: [{role: "user", content: "What is \(.) plus 3?"}], max_tokens: 24, temperature: 0} + $more)}'
 }
-# Slow lines take one pass for each token, so that a batch of them is still running when a request about it arrives.
-slow='{"accept_threshold": 1, "ignore_eos": true, "max_tokens": 150}'
 # Makes every third line so long that a reader thread parses it.
 some_long() { jq -c 'if .custom_id[1:] | tonumber % 3 == 1 then .body.user = "x" * 3000 else . end'; }
 # upload PATH OPTION...: uploads a file as form data, with these options of curl. Sets file to its id.
@@ -92,6 +90,8 @@ wait_until_gone() {
 
 serve --in-process --state-dir "$work/shared" --no-access-log
 shared_pid=$pid
+# A batch of slow lines is still running when a request about it arrives.
+slow="{\"accept_threshold\": 1, \"ignore_eos\": true, \"max_tokens\": $(slow_tokens)}"
 trap 'kill -9 $shared_pid 2> /dev/null || true; rm -rf "$work"' EXIT
 # refuses_file STATUS PATH ADDRESS MESSAGE: the upload of a file from this address gets the status.
 refuses_file() {

@@ -5,6 +5,7 @@
 #   stop_server           stops it with SIGTERM; sets rc to its exit status
 #   call PATH OPTION...   runs curl; sets status, writes the headers to $work/head and the body to $work/body
 #   post PATH JSON ...    does the same with a JSON body
+#   slow_tokens           prints the tokens of an answer that takes some tenths of a second with one pass for each token
 #   header NAME           prints a header of the last response
 #   member PATH           prints a member of the last response: member error.type
 #
@@ -59,6 +60,20 @@ post() {
     local path=$1 body=$2
     shift 2
     call "$path" -H 'Content-Type: application/json' -d "$body" "$@"
+}
+
+# A pass takes 1 ms on a processor with matrix units and 40 ms on an old one. Of three measurements the shortest counts:
+# in the others the machine may have been busy.
+slow_tokens() {
+    for _ in 1 2 3; do
+        curl -sS -m 100 -o "$work/null" -w '%{time_total}\n' -H 'Content-Type: application/json' -d '{"prompt": "One",
+            "max_tokens": 16, "ignore_eos": true, "accept_threshold": 1}' "$url/v1/completions"
+    done | awk '
+        NR == 1 || $1 < least { least = $1 }
+        END {
+            n = int(0.3 * 16 / least)
+            print (n < 16 ? 16 : n > 150 ? 150 : n)
+        }'
 }
 
 header() { tr -d '\r' < "$work/head" | sed -nE "s/^$1: //Ip"; }
