@@ -9,11 +9,11 @@
 
 struct um_cu_comm {
     um_nccl nccl;
+    um_nccl_calls calls; /* with handle */
     um_nccl_comm handle;
     int device;
     int32_t rank, n;
     int code;        /* of the first exchange that could not be started */
-    bool is_closed;  /* handle can't be used any more; read and written atomically */
     double since;    /* um_now() when NCCL noticed an error; 0: it has not */
     pthread_t abort; /* the thread that aborts the connections */
     bool has_abort;
@@ -22,27 +22,27 @@ struct um_cu_comm {
 
 /* ---- Errors ------------------------------------------------------------------------------------------------------ */
 
-static um_status check(const um_nccl *nccl, um_nccl_comm c, int code, const char *what, um_err *err) {
+static um_status check(const um_nccl *nccl, int code, const char *what, um_err *err) {
     if (code == UM_NCCL_SUCCESS) return UM_OK;
-    const char *last = nccl->get_last_error(c), *text = nccl->get_error_string(code);
+    const char *last = nccl->get_last_error(NULL), *text = nccl->get_error_string(code);
     return um_fail(err, UM_EDEVICE, "%s: NCCL: %.60s%s%.100s", what, text, last && *last ? ": " : "", last ? last : "");
 }
 
-static bool is_closed(const um_cu_comm *c) { return __atomic_load_n(&c->is_closed, __ATOMIC_ACQUIRE); }
-
 um_status um_cu_comm_check(const um_cu_comm *c, um_err *err) {
-    if (is_closed(c)) return um_fail(err, UM_EDEVICE, "the exchange of results has been ended");
-    return check(&c->nccl, c->handle, c->code, "exchange of results", err);
+    if (um_nccl_has_ended(&c->calls)) return um_fail(err, UM_EDEVICE, "the exchange of results has been ended");
+    return check(&c->nccl, c->code, "exchange of results", err);
 }
 
 um_status um_cu_comm_poll(um_cu_comm *c, um_err *err) {
     static const double PATIENCE = 1;
     int code = UM_NCCL_SUCCESS;
     um_status s = um_cu_comm_check(c, err);
-    if (s || c->nccl.comm_get_async_error(c->handle, &code)) return s;
+    if (s) return s;
+    if (um_nccl_enter(&c->calls) && c->nccl.comm_get_async_error(c->handle, &code)) code = UM_NCCL_SUCCESS;
+    um_nccl_leave(&c->calls);
     if (code == UM_NCCL_SUCCESS || code == UM_NCCL_IN_PROGRESS) return UM_OK;
     if (c->since == 0) c->since = um_now();
-    return um_now() - c->since < PATIENCE ? UM_OK : check(&c->nccl, c->handle, code, "exchange of results", err);
+    return um_now() - c->since < PATIENCE ? UM_OK : check(&c->nccl, code, "exchange of results", err);
 }
 
 /* Keeps the first error. */
@@ -53,7 +53,8 @@ static void keep(um_cu_comm *c, int code) {
 /* Calls a function of NCCL unless all has been ended. */
 #define CALL(c, function, ...)                                                                                         \
     do {                                                                                                               \
-        if (!is_closed(c)) keep(c, (c)->nccl.function(__VA_ARGS__));                                                   \
+        if (um_nccl_enter(&(c)->calls)) keep(c, (c)->nccl.function(__VA_ARGS__));                                      \
+        um_nccl_leave(&(c)->calls);                                                                                    \
     } while (0)
 
 /* ---- Exchanges --------------------------------------------------------------------------------------------------- */
@@ -63,9 +64,14 @@ void um_cu_comm_share(um_cu_comm *c, void *parts, size_t bytes, cudaStream_t s) 
     if (bytes) CALL(c, all_gather, own, parts, bytes, UM_NCCL_BYTES, c->handle, s);
 }
 
-void um_cu_comm_begin(um_cu_comm *c) { CALL(c, group_start); }
+void um_cu_comm_begin(um_cu_comm *c) {
+    if (um_nccl_enter(&c->calls)) keep(c, c->nccl.group_start());
+}
 
-void um_cu_comm_end(um_cu_comm *c) { CALL(c, group_end); }
+void um_cu_comm_end(um_cu_comm *c) {
+    CALL(c, group_end);
+    um_nccl_leave(&c->calls);
+}
 
 void um_cu_comm_swap(um_cu_comm *c, void *parts, size_t distance, size_t block, cudaStream_t s) {
     const size_t own = (size_t)c->rank;
@@ -122,9 +128,10 @@ um_status um_cu_comm_new(um_cu_comm **out, int device, const um_device_card *lea
     c->device = device;
     c->rank = rank;
     c->n = n;
+    um_nccl_calls_init(&c->calls);
     pthread_mutex_init(&c->lock, NULL);
     um_status st = um_nccl_open(&c->nccl, UM_NCCL_LIBRARY, err);
-    if (!st) st = check(&c->nccl, NULL, c->nccl.comm_init_rank(&c->handle, n, id, rank), "connecting the GPUs", err);
+    if (!st) st = check(&c->nccl, c->nccl.comm_init_rank(&c->handle, n, id, rank), "connecting the GPUs", err);
     if (!st) st = open_connections(c, s, err);
     if (st) {
         um_cu_comm_free(c);
@@ -135,16 +142,19 @@ um_status um_cu_comm_new(um_cu_comm **out, int device, const um_device_card *lea
 }
 
 static void *run_abort(void *arg) {
+    static const double PATIENCE = 1;
     um_cu_comm *c = (um_cu_comm *)arg;
     cudaSetDevice(c->device);
+    (void)um_nccl_await_calls(&c->calls, PATIENCE); /* one that waits for a rank returns when NCCL aborts */
     c->nccl.comm_abort(c->handle);
     return NULL;
 }
 
-/* NCCL waits until all graphs with its kernels are freed, so this is done by a thread of its own. */
+/* NCCL waits until all graphs with its kernels are freed, so this is done by a thread of its own. NCCL frees the
+ * handle, which another thread may be using. */
 void um_cu_comm_abort(um_cu_comm *c) {
     pthread_mutex_lock(&c->lock);
-    __atomic_store_n(&c->is_closed, true, __ATOMIC_RELEASE);
+    um_nccl_end_calls(&c->calls);
     if (c->handle && !c->has_abort) c->has_abort = !pthread_create(&c->abort, NULL, run_abort, c);
     pthread_mutex_unlock(&c->lock);
 }
@@ -159,6 +169,7 @@ void um_cu_comm_free(um_cu_comm *c) {
     until.tv_sec += SECONDS;
     if (c->has_abort && pthread_timedjoin_np(c->abort, NULL, &until)) return; /* the thread still uses c */
     pthread_mutex_destroy(&c->lock);
+    um_nccl_calls_deinit(&c->calls);
     um_free(c);
 }
 
@@ -175,7 +186,7 @@ um_status um_cu_introduce(um_device *d, bool leads, um_device_card *out, um_err 
                                  (unsigned char)d->properties.uuid.bytes[i]);
     if (s || !leads) return s;
     s = um_cu_use(d, err);
-    if (!s) s = check(&nccl, NULL, nccl.get_unique_id(&id), "connecting the GPUs", err);
+    if (!s) s = check(&nccl, nccl.get_unique_id(&id), "connecting the GPUs", err);
     if (!s) memcpy(out->key, &id, sizeof id);
     return s;
 }

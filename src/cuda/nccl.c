@@ -1,8 +1,9 @@
-/* Opens NCCL. */
+/* Opens NCCL, and guards the calls with a communicator. */
 #include "cuda/nccl.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define WHAT_TO_INSTALL                                                                                                \
     "install NCCL 2.18 or newer (nvidia-nccl-cu13 of PyPI, or the package libnccl2), and name its folder in "          \
@@ -56,4 +57,43 @@ um_status um_nccl_open(um_nccl *out, const char *name, um_err *err) {
     um_status s = find_symbols(library, name, all, UM_LEN(all), err);
     if (!s && out->get_version(&version)) s = um_fail(err, UM_EUNSUPPORTED, "%s does not tell its version", name);
     return s ? s : um_nccl_check_version(version, err);
+}
+
+/* ---- Calls that another thread may end --------------------------------------------------------------------------- */
+
+void um_nccl_calls_init(um_nccl_calls *c) {
+    pthread_mutexattr_t nested;
+    *c = (um_nccl_calls){0};
+    pthread_mutexattr_init(&nested);
+    pthread_mutexattr_settype(&nested, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&c->lock, &nested);
+    pthread_mutexattr_destroy(&nested);
+}
+
+void um_nccl_calls_deinit(um_nccl_calls *c) { pthread_mutex_destroy(&c->lock); }
+
+bool um_nccl_enter(um_nccl_calls *c) {
+    pthread_mutex_lock(&c->lock);
+    if (c->depth++ == 0) c->may_call = !um_nccl_has_ended(c);
+    return c->may_call;
+}
+
+void um_nccl_leave(um_nccl_calls *c) {
+    c->depth--;
+    pthread_mutex_unlock(&c->lock);
+}
+
+void um_nccl_end_calls(um_nccl_calls *c) { __atomic_store_n(&c->has_ended, true, __ATOMIC_RELEASE); }
+
+bool um_nccl_has_ended(const um_nccl_calls *c) { return __atomic_load_n(&c->has_ended, __ATOMIC_ACQUIRE); }
+
+bool um_nccl_await_calls(um_nccl_calls *c, double seconds) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    const double all = (double)until.tv_nsec / 1e9 + seconds, whole = (double)(int64_t)all;
+    until.tv_sec += (time_t)whole;
+    until.tv_nsec = (long)((all - whole) * 1e9);
+    if (pthread_mutex_timedlock(&c->lock, &until)) return false;
+    pthread_mutex_unlock(&c->lock);
+    return true;
 }

@@ -5,6 +5,8 @@
 #ifndef UM_CUDA_NCCL_H
 #define UM_CUDA_NCCL_H
 
+#include <pthread.h>
+
 #include "base/base.h"
 
 #ifdef __cplusplus
@@ -43,6 +45,27 @@ typedef struct um_nccl {
 um_status um_nccl_open(um_nccl *out, const char *name, um_err *err);
 /* Checks a version as get_version stores it. Errors: UM_EUNSUPPORTED. */
 um_status um_nccl_check_version(int version, um_err *err);
+
+/* ---- Calls that another thread may end --------------------------------------------------------------------------- */
+
+/* The calls with a communicator. One thread makes them. Any other may end them before it frees the communicator. */
+typedef struct um_nccl_calls {
+    pthread_mutex_t lock; /* held during a call, and from the start of a group of calls to its end */
+    int depth;            /* calls under way, one inside the other */
+    bool may_call;        /* of the calls under way */
+    bool has_ended;       /* no call begins any more; read and written atomically */
+} um_nccl_calls;
+void um_nccl_calls_init(um_nccl_calls *c);
+void um_nccl_calls_deinit(um_nccl_calls *c);
+/* Begins a call or a group of calls. Returns whether NCCL may be called: always inside a group that has begun, so that
+ * NCCL sees its end, and otherwise unless the calls have been ended. um_nccl_leave follows in either case. */
+bool um_nccl_enter(um_nccl_calls *c);
+void um_nccl_leave(um_nccl_calls *c);
+/* Lets no call begin any more. Does not wait. Any thread. */
+void um_nccl_end_calls(um_nccl_calls *c);
+bool um_nccl_has_ended(const um_nccl_calls *c);
+/* Waits until the calls under way have returned. Returns false when they take longer than `seconds`. Any thread. */
+bool um_nccl_await_calls(um_nccl_calls *c, double seconds);
 
 #ifdef __cplusplus
 }
