@@ -17,15 +17,20 @@ bool um_cu_same_sizes(const um_cu_sizes *a, const um_cu_sizes *b) {
            a->n_pieces == b->n_pieces && a->adapts == b->adapts && a->canvas == b->canvas;
 }
 
+/* Records a graph and copies it to the device, so that its first launch needs no memory any more. */
 static um_status record(um_forward *f, const um_message_capacity *capacity, const um_cu_sizes *sizes,
                         cudaGraphExec_t *out, um_err *err) {
     cudaGraph_t graph = NULL;
+    *out = NULL;
     UM_CU_TRY(cudaStreamBeginCapture(f->d->stream, cudaStreamCaptureModeThreadLocal), err);
     um_status s = um_cu_record(f, capacity, sizes, err);
     cudaError_t e = cudaStreamEndCapture(f->d->stream, &graph);
     if (!s) s = um_cu_check(e, "recording a graph", err);
     if (!s) s = um_cu_check(cudaGraphInstantiate(out, graph, 0), "cudaGraphInstantiate", err);
     if (graph) cudaGraphDestroy(graph);
+    if (s) return s;
+    s = um_cu_check(cudaGraphUpload(*out, f->d->stream), "cudaGraphUpload", err);
+    if (s) cudaGraphExecDestroy(*out);
     return s;
 }
 
@@ -67,8 +72,7 @@ um_status um_cu_graph_for(um_forward *f, const um_message_capacity *capacity, co
     return UM_OK;
 }
 
-/* Records the graph of an expected pass, if it has one, and copies it to the device. Models with conditioning denoise
- * canvases. */
+/* Records the graph of an expected pass, if it has one. Models with conditioning denoise canvases. */
 static um_status warm_one(um_forward *f, const um_pass_size *p, um_err *err) {
     if (p->n_tokens > UM_CU_GRAPH_TOKENS) return UM_OK;
     const um_cu_sizes needed = {p->n_tokens, um_cu_tiles_of(p->n_tokens, p->n_spans, f->limits.tile_tokens),
@@ -77,10 +81,7 @@ static um_status warm_one(um_forward *f, const um_pass_size *p, um_err *err) {
     const um_cu_sizes sizes = um_cu_pad(&f->limits, &needed);
     const um_message_capacity capacity = um_cu_room(f, &sizes);
     cudaGraphExec_t exec;
-    um_status s = um_cu_graph_for(f, &capacity, &sizes, &exec, err);
-    if (s || !exec) return s;
-    s = um_cu_check(cudaGraphUpload(exec, f->d->stream), "cudaGraphUpload", err);
-    return s == UM_ENOMEM ? stop_recording(f) : s;
+    return um_cu_graph_for(f, &capacity, &sizes, &exec, err);
 }
 
 um_status um_cu_warm(um_forward *f, const um_pass_size *size, int32_t n, um_err *err) {
