@@ -364,6 +364,8 @@ static um_status fill(um_forward *f, um_err *err) {
     um_status s = um_cu_use(f->d, err);
     f->streams = !s && um_cu_attend_stream_exists();
     if (!s) s = new_buffers(f, err);
+    /* Plans are tried on a stream of their own, with the workspace of products, which this stream clears. */
+    if (!s) s = um_cu_check(cudaStreamSynchronize(f->d->stream), "clearing buffers", err);
     if (!s) s = prepare_products(f, err); /* takes memory for a while, so it comes before the pages */
     if (!s) s = new_kv(f, err);
     if (!s) s = new_host_memory(f, err);
