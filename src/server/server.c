@@ -1,4 +1,6 @@
 /* The life of the server: opening, running, shutting down. */
+#include <dirent.h>
+#include <errno.h>
 #include <event2/event.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -62,6 +64,18 @@ static um_status check_workers(const um_server_config *c, um_err *err) {
     return UM_OK;
 }
 
+/* Whether the folder of adapters can be searched and listed. "/." asks for the first, opendir for the second. */
+static um_status check_lora_dir(const char *dir, um_err *err) {
+    if (!is_given(dir)) return UM_OK;
+    char *inside = um_path_join(dir, ".");
+    DIR *d = opendir(inside);
+    um_status st =
+        d ? UM_OK : um_fail(err, UM_EINVAL, "--lora-dir: cannot read the folder %s: %s", dir, strerror(errno));
+    if (d) closedir(d);
+    um_free(inside);
+    return st;
+}
+
 static um_status check_config(um_server *s, um_err *err) {
     const um_server_config *c = s->service.setup.config;
     if (*s->root_path && *s->root_path != '/')
@@ -70,6 +84,7 @@ static um_status check_config(um_server *s, um_err *err) {
     const um_tool_format *tools;
     const um_reasoning_format *reasoning;
     um_status st = check_workers(c, err);
+    if (!st) st = check_lora_dir(c->lora_dir, err);
     if (!st) st = um_cors_check(c->cors_allow_origin, err);
     if (!st) st = um_hosts_check(c->allowed_hosts, err);
     if (!st) st = um_http_nets_parse(&s->proxies, c->trusted_proxies, err);

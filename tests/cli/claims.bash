@@ -61,6 +61,13 @@ skip() {
 # Fails if a command succeeds. A plain "!" would not do, because bash ignores -e there.
 not() { if "$@"; then return 1; fi; }
 
+# Runs a command that obeys the permissions of files, also as root.
+with_permissions() {
+    local drop=
+    [ "$(id -u)" != 0 ] || drop='setpriv --bounding-set -dac_override,-dac_read_search --inh-caps -dac_override,-dac_read_search'
+    $drop "$@"
+}
+
 # Runs the program: output in $work/out and $work/err, its exit status in rc.
 try() {
     rc=0

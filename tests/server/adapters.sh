@@ -173,6 +173,25 @@ names_are_plain_and_new() {
     post /load_lora_adapter '{"lora_name": "x", "lora_path": "crow", "pinned": false, "lora_int_id": 3}'
     [ "$(member success)" = true ]
 }
+a_folder_that_cannot_be_read_is_refused_at_the_start() {
+    local dir why
+    touch "$work/adapters/file"
+    mkdir -p "$work/closed" "$work/listed"
+    chmod 000 "$work/closed"
+    chmod 444 "$work/listed"
+    while read -r dir why; do
+        rc=0
+        with_permissions timeout 60 "$UNMASK" serve --model $MODEL --port 0 --lora-dir "$work/$dir" 2> "$work/err" || rc=$?
+        [ "$rc" = 2 ]
+        [ "$(cat "$work/err")" = "unmask serve: --lora-dir: cannot read the folder $work/$dir: $why" ]
+    done << END
+        none No such file or directory
+        none/below No such file or directory
+        adapters/file Not a directory
+        closed Permission denied
+        listed Permission denied
+END
+}
 it_is_off_without_a_folder() {
     serve --in-process
     load late "$work/adapters/parrot"
