@@ -32,11 +32,25 @@ static const char *const engine_rows[] = {"model", "model_name", "mask_token_id"
 
 typedef struct state {
     um_progress *bar; /* NULL: quiet, or not begun */
-    bool quiet;
+    um_dtype type;
+    um_packed_report report;
+    bool quiet, has_begun;
 } state;
+
+/* The user can still stop the command: packing a large model takes minutes. */
+static void warn_of_rounding(const state *s) {
+    const um_packed_report *r = &s->report;
+    if (r->n_again && !s->quiet)
+        fprintf(stderr,
+                "unmask quantize: rounding %lld of %lld matrices a second time, from %s to %s, adds to their error; "
+                "quantize the original weights instead\n",
+                (long long)r->n_again, (long long)r->n_matrices, r->again, um_dtype_name(s->type));
+}
 
 static bool on_progress(void *arg, int64_t done, int64_t all) {
     state *s = (state *)arg;
+    if (!s->has_begun) warn_of_rounding(s);
+    s->has_begun = true;
     if (!s->bar && !s->quiet) s->bar = um_progress_new_bytes("packing", all, DELAY_SECONDS, LINE_SECONDS);
     um_progress_set(s->bar, done, NULL);
     return !um_cli_interrupted();
@@ -55,17 +69,16 @@ static void print_report(const quantize_options *o, const um_packed_report *r, d
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
 static um_status quantize(const um_args *a, const quantize_options *o, const um_config *c, um_err *err) {
-    state progress = {.quiet = o->quiet};
-    um_packed_report report;
+    state progress = {.type = types[o->type], .quiet = o->quiet};
     const double start = um_now();
     um_status s = um_cli_no_words(a, "the model is named by --model", err);
     if (!s) s = um_cli_check_model(c->model, err);
     if (!s && (!o->out || !*o->out)) s = um_fail(err, UM_EINVAL, "--out is missing: name the folder to write");
     if (s) return s;
     um_cli_catch_signals();
-    s = um_packed_write(c, o->out, types[o->type], o->overwrite, on_progress, &progress, &report, err);
+    s = um_packed_write(c, o->out, progress.type, o->overwrite, on_progress, &progress, &progress.report, err);
     um_progress_free(progress.bar);
-    if (!s && !o->quiet) print_report(o, &report, um_now() - start);
+    if (!s && !o->quiet) print_report(o, &progress.report, um_now() - start);
     return s;
 }
 
@@ -92,7 +105,8 @@ const um_command um_cmd_quantize = {
         "the "
         "folder maps the file, and all processes share its memory. It is no GGUF file. The folder also has the files "
         "of "
-        "the tokenizer and a README.md that says how it was made. --lora with --lora-merge adds an adapter to the "
+        "the tokenizer and a README.md that says how it was made. The command "
+        "warns of matrices that are rounded a second time. --lora with --lora-merge adds an adapter to the "
         "weights.",
     .examples = "  unmask quantize --model models/tiny-block --out tiny-q8\n"
                 "  unmask quantize --model models/tiny-block --out tiny-q8 --type q4 --overwrite\n"

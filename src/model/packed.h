@@ -38,12 +38,14 @@ um_status um_packed_parse(um_store *s, const uint8_t *data, size_t n, const char
 
 /* What um_packed_write tells of its progress, on the calling thread. False stops the writing. */
 typedef bool (*um_packed_progress)(void *arg, int64_t bytes_done, int64_t bytes_in_all);
-/* What has been written. */
+/* What has been written. The counts and `again` are complete when um_packed_write first tells of its progress. */
 typedef struct um_packed_report {
     int64_t bytes_in, bytes_out; /* of the weights */
     int64_t n_params;
     double error;    /* root mean square of the rounding errors by that of the weights, of a sample of the matrices */
     bool is_rounded; /* matrices of the source are integers or 8-bit floats: `error` is that of rounding them again */
+    int64_t n_matrices, n_again; /* matrices; those that were rounded before and get other numbers now */
+    char again[64];              /* the formats of the n_again matrices in the source: "Q4_K, Q6_K" */
 } um_packed_report;
 /* Writes the model that c names into the folder `dir`, with matrices of the type UM_Q8, UM_Q4 or UM_BF16: weights, the
  * files of tokenizer and configuration, and a README.md. Makes the folder; one that is not empty is refused unless

@@ -73,6 +73,36 @@ static planned *add(writer *w, const um_tensor *t) {
     return p;
 }
 
+/* Returns whether panels of `type` hold the numbers of a matrix in format f. Matrices with permuted rows have a copy of
+ * their format, with the same name. */
+static bool keeps_numbers(const um_format *f, um_dtype type) {
+    if (type == UM_F32 || f == um_panels_format(type)) return true;
+    if (type == UM_Q8) return um_streq(f->name, um_format_q8_0.name);
+    return type == UM_Q4 && um_streq(f->name, um_format_q4_0.name);
+}
+
+/* Adds a name to the list unless it is there or no room is left. */
+static void add_name(char *list, size_t size, const char *name) {
+    const size_t n = strlen(list);
+    if (!strstr(list, name) && n + strlen(name) + 3 <= size) snprintf(list + n, size - n, "%s%s", n ? ", " : "", name);
+}
+
+/* Counts the matrix p with the parts t [n], and whether one of them is rounded for the second time. */
+static void count_matrix(const writer *w, const planned *p, const um_tensor *t, int n) {
+    um_packed_report *r = w->report;
+    um_dtype type = UM_F32;
+    bool again = false;
+    (void)um_panels_type(&p->shape, &type);
+    for (int i = 0; i < n; i++) {
+        const um_format *f = um_tensor_format(&t[i]);
+        if (!f || !um_is_quantized(f->product) || keeps_numbers(f, type)) continue;
+        add_name(r->again, sizeof r->again, f->name);
+        again = true;
+    }
+    r->n_matrices++;
+    r->n_again += again;
+}
+
 /* Makes p a matrix of panels for products of `type` with the parts t [n]. */
 static void plan_panels(const writer *w, planned *p, const um_tensor *t, int n, um_dtype type) {
     p->is_matrix = true;
@@ -89,6 +119,7 @@ static void plan_joined(writer *w, const um_tensor *t, int n, const char *name, 
     for (int i = 0; i < n; i++) w->report->bytes_in += (int64_t)um_tensor_bytes(&t[i]);
     planned *p = add(w, &one);
     plan_panels(w, p, t, n, type);
+    count_matrix(w, p, t, n);
     p->bytes = um_tensor_bytes(&p->shape);
 }
 
@@ -105,6 +136,7 @@ static um_status plan_parts(void *arg, const um_tensor *t, int n, const char *jo
         planned *p = add(w, &t[i]);
         if (type != UM_DTYPE_OTHER) {
             plan_panels(w, p, t, n, type);
+            count_matrix(w, p, &t[i], 1);
         } else if (t[i].type == UM_DTYPE_OTHER) {
             p->shape.format = NULL;
             p->shape.type = UM_F32;

@@ -51,6 +51,25 @@ every_type_is_read_as_the_numbers_that_it_stores() {
         same_answers "$work/rounded" --dtype float32 --quantization none
     done
 }
+packing_warns_unless_it_keeps_the_numbers() {
+    local type keeps to
+    for type in Q8_0 Q4_0; do
+        make_file models/tiny-full $type
+        [ $type = Q8_0 ] && keeps=q8 || keeps=q4
+        for to in q8 q4; do
+            try quantize --model "$work/model.gguf" --type $to --out "$work/packed" --overwrite
+            [ "$rc" = 0 ]
+            if [ $to = $keeps ]; then
+                grep -q 'rounding error 0.00 %' "$work/out"
+                [ ! -s "$work/err" ]
+            else
+                grep -qE "^unmask quantize: rounding ([0-9]+) of \\1 matrices a second time, from $type to $to, " "$work/err"
+                [ "$(wc -l < "$work/err")" = 1 ]
+            fi
+        done
+    done
+    rm -r "$work/packed"
+}
 products_suit_the_stored_types() {
     local type types='Q8_0 Q4_0 Q5_1'
     [ -z "${SAN:-}" ] || types=Q4_0

@@ -64,6 +64,29 @@ rounding_twice_is_said() {
     grep -q 'the source was rounded before, and its own error is not known' "$work/twice/README.md"
     rm -r "$work/once" "$work/twice"
 }
+a_second_rounding_is_warned_of_unless_it_changes_nothing() {
+    local from to matrices
+    for from in bf16 q8 q4; do
+        pack $MODEL $from
+        mv "$work/packed" "$work/$from"
+        for to in bf16 q8 q4; do
+            try quantize --model "$work/$from" --type $to --out "$work/packed" --overwrite
+            [ "$rc" = 0 ]
+            if [ $from = bf16 ] || [ $from = $to ]; then
+                [ ! -s "$work/err" ]
+                continue
+            fi
+            matrices=$(sed -nE 's/.*rounding ([0-9]+) of ([0-9]+) matrices.*/\1 \2/p' "$work/err")
+            [ "${matrices% *}" -gt 2 ]
+            [ "${matrices% *}" -le "${matrices#* }" ]
+            sed -E 's/[0-9]+ of [0-9]+/N of N/' "$work/err" > "$work/line"
+            [ "$(cat "$work/line")" = "unmask quantize: rounding N of N matrices a second time, from $from panels to \
+${to/bf16/bfloat16}, adds to their error; quantize the original weights instead" ]
+        done
+    done
+    pack "$work/q8" q4 # is quiet
+    rm -r "$work/bf16" "$work/q8" "$work/q4"
+}
 a_missing_file_of_weights_is_named() {
     pack $MODEL q8
     mv "$work/packed/packed.safetensors" "$work/packed/elsewhere"
