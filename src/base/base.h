@@ -161,6 +161,9 @@ char *um_path_join(const char *dir, const char *name);
 um_status um_file_replace(const char *path, um_str data, um_err *err);
 /* Does the same for a file that only the user of the program can read, and that is no link. */
 um_status um_file_replace_private(const char *path, um_str data, um_err *err);
+/* Creates a folder that only the user of the program can read, unless it exists. Fails also if the program can't read
+ * it or create files in it. UM_ENOENT, UM_EIO. */
+um_status um_dir_make_private(const char *path, um_err *err);
 /* Flushes the entries of a folder to disk. */
 um_status um_dir_sync(const char *path, um_err *err);
 

@@ -106,6 +106,14 @@ static um_status write_new(const char *path, um_str data, mode_t mode, um_err *e
     return s;
 }
 
+um_status um_dir_make_private(const char *path, um_err *err) {
+    if (mkdir(path, 0700) && errno != EEXIST) return fail_errno(err, path, "create the folder");
+    char *inside = um_path_join(path, "."); /* a file gets ENOTDIR */
+    const bool works = !faccessat(AT_FDCWD, inside, R_OK | W_OK | X_OK, AT_EACCESS);
+    um_free(inside);
+    return works ? UM_OK : fail_errno(err, path, "write to the folder");
+}
+
 um_status um_dir_sync(const char *path, um_err *err) {
     um_status s = UM_OK;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

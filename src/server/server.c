@@ -236,6 +236,14 @@ static um_status open_model(um_server *s, um_err *err) {
 /* The APIs that lines of batches may use. */
 static const um_api *const batch_apis[] = {&um_api_chat, &um_api_completions, NULL};
 
+/* Comes before the workers, which take long to start and to end. */
+static um_status open_state(um_server *s, um_err *err) {
+    const char *dir = s->service.setup.config->state_dir;
+    if (!is_given(dir)) return UM_OK;
+    um_status st = um_batch_store_new(&s->service.batches, &s->service, batch_apis, err);
+    return st ? st : um_result_store_open(s->service.setup.results, err);
+}
+
 static um_status open_all(um_server *s, um_err *err) {
     um_status st = check_config(s, err);
     if (!st) st = open_keys(s, err);
@@ -246,13 +254,11 @@ static um_status open_all(um_server *s, um_err *err) {
     st = um_work_queue_new(&s->service.readers, s->service.base, UM_INTAKE_THREADS, UM_INTAKE_QUEUE_BYTES_MAX, err);
     const char *traces = s->service.setup.config->otlp_traces;
     if (!st && traces && *traces) st = um_trace_file_new(&s->service.traces, s->service.base, traces, err);
+    if (!st) st = open_state(s, err);
     if (!st) st = listen_http(s, err);
     if (!st)
         st = um_worker_pool_new(&s->service.workers, s->service.base, s->service.setup.config, on_workers_change, s,
                                 err);
-    const char *dir = s->service.setup.config->state_dir;
-    if (!st && dir && *dir) st = um_batch_store_new(&s->service.batches, &s->service, batch_apis, err);
-    if (!st && dir && *dir) st = um_result_store_open(s->service.setup.results, err);
     return st;
 }
 

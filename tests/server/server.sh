@@ -916,8 +916,25 @@ an_invalid_state_dir_is_an_error() {
     grep -q "$work/file.*: Not a directory" "$work/err"
     not_served --state-dir "$work/file/below"
     [ "$rc" = 2 ]
-    grep -q "$work/file/below: Not a directory" "$work/err"
+    grep -q "$work/file/below: .*: Not a directory" "$work/err"
     [ "$(stat -c %a "$work/state")" = 700 ]
+}
+a_state_dir_is_checked_before_the_workers_start() {
+    local name verb
+    mkdir "$work/private"
+    touch "$work/private/lock"
+    for name in files batches responses; do
+        for verb in 'create the folder' 'write to the folder'; do
+            [ "$verb" = 'create the folder' ] || mkdir -m 500 "$work/private/$name"
+            chmod 500 "$work/private"
+            rc=0
+            with_permissions timeout 60 "$program" serve --model models/tiny-block --port 0 --state-dir "$work/private" \
+                2> "$work/err" || rc=$?
+            chmod -R u+rwX "$work/private"
+            [ "$rc" = 2 ]
+            [ "$(cat "$work/err")" = "unmask serve: --state-dir: $work/private/$name: cannot $verb: Permission denied" ]
+        done
+    done
 }
 invalid_options_are_errors() {
     not_served --root-path llm

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -162,10 +161,9 @@ static void load_entry(um_result_files *f, um_result_store *r, const char *name)
 }
 
 static um_status load_all(um_result_files *f, um_result_store *r, um_err *err) {
-    if (mkdir(f->dir, 0700) != 0 && errno != EEXIST)
-        return um_fail(err, UM_EIO, "cannot create the folder %s: %s", f->dir, strerror(errno));
+    if (um_dir_make_private(f->dir, err)) return um_fail_in(err, "--state-dir");
     DIR *d = opendir(f->dir);
-    if (!d) return um_fail(err, UM_EIO, "cannot read the folder %s: %s", f->dir, strerror(errno));
+    if (!d) return um_fail(err, UM_EIO, "--state-dir: %s: cannot read the folder: %s", f->dir, strerror(errno));
     for (struct dirent *entry; (entry = readdir(d));) load_entry(f, r, entry->d_name);
     closedir(d);
     return UM_OK;

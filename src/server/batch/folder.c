@@ -9,17 +9,14 @@
 
 /* ---- Opening ----------------------------------------------------------------------------------------------------- */
 
-static um_status make_dir(const char *path, um_err *err) {
-    if (mkdir(path, 0700) == 0 || errno == EEXIST) return UM_OK;
-    return um_fail(err, UM_EIO, "cannot create the folder %s: %s", path, strerror(errno));
-}
-
 static um_status make_dirs(const um_batch_store *store, um_err *err) {
     static const char *const inside[] = {"files", "batches"};
-    um_status st = make_dir(store->dir, err);
+    um_status st = UM_OK;
+    if (mkdir(store->dir, 0700) && errno != EEXIST)
+        st = um_fail(err, UM_EIO, "%s: cannot create the folder: %s", store->dir, strerror(errno));
     for (size_t i = 0; i < UM_LEN(inside) && !st; i++) {
         char *path = um_path_join(store->dir, inside[i]);
-        st = make_dir(path, err);
+        st = um_dir_make_private(path, err);
         um_free(path);
     }
     return st;
@@ -29,17 +26,17 @@ static um_status lock_dir(um_batch_store *store, um_err *err) {
     char *path = um_path_join(store->dir, "lock");
     um_status st = UM_OK;
     store->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (store->lock < 0) st = um_fail(err, UM_EIO, "cannot write %s: %s", path, strerror(errno));
+    if (store->lock < 0) st = um_fail(err, UM_EIO, "%s: cannot write: %s", path, strerror(errno));
     else if (flock(store->lock, LOCK_EX | LOCK_NB) != 0)
-        st = um_fail(err, UM_EINVAL, "--state-dir: another server uses %s; each server needs its own folder",
-                     store->dir);
+        st = um_fail(err, UM_EINVAL, "another server uses %s; each server needs its own folder", store->dir);
     um_free(path);
     return st;
 }
 
 um_status um_folder_open(um_batch_store *store, um_err *err) {
     um_status st = make_dirs(store, err);
-    return st ? st : lock_dir(store, err);
+    if (!st) st = lock_dir(store, err);
+    return st ? um_fail_in(err, "--state-dir") : UM_OK;
 }
 
 /* ---- Entries ----------------------------------------------------------------------------------------------------- */
@@ -47,7 +44,8 @@ um_status um_folder_open(um_batch_store *store, um_err *err) {
 um_status um_folder_walk(um_batch_store *store, const char *name, um_entry_fn fn, um_err *err) {
     char *dir = um_path_join(store->dir, name);
     DIR *d = opendir(dir);
-    um_status st = d ? UM_OK : um_fail(err, UM_EIO, "cannot read the folder %s: %s", dir, strerror(errno));
+    um_status st =
+        d ? UM_OK : um_fail(err, UM_EIO, "--state-dir: %s: cannot read the folder: %s", dir, strerror(errno));
     for (struct dirent *e; d && (e = readdir(d));) fn(store, e->d_name);
     if (d) closedir(d);
     um_free(dir);
