@@ -161,6 +161,11 @@ char *um_path_join(const char *dir, const char *name);
 um_status um_file_replace(const char *path, um_str data, um_err *err);
 /* Does the same for a file that only the user of the program can read, and that is no link. */
 um_status um_file_replace_private(const char *path, um_str data, um_err *err);
+/* Checks whether the program can write to a file, which is created if it does not exist. Changes nothing. UM_ENOENT,
+ * UM_EIO. */
+um_status um_file_check_write(const char *path, um_err *err);
+/* Does the same for um_file_replace, which writes to the folder of a file. */
+um_status um_file_check_replace(const char *path, um_err *err);
 /* Creates a folder that only the user of the program can read, unless it exists. Fails also if the program can't read
  * it or create files in it. UM_ENOENT, UM_EIO. */
 um_status um_dir_make_private(const char *path, um_err *err);
@@ -419,6 +424,8 @@ typedef struct um_profile {
     um_err err;  /* the first write error */
 } um_profile;
 
+/* Checks whether a profile can be written to a path, before a model is loaded for example. UM_ENOENT, UM_EIO. */
+um_status um_profile_check(const char *path, um_err *err);
 /* Starts a trace in a file, overwriting an existing one, and sets the sums to 0. Without a path it keeps the sums only.
  * Does nothing when the profile is on. UM_EIO. */
 um_status um_profile_start(um_profile *p, const char *path, um_err *err);

@@ -124,9 +124,13 @@ um_status um_dir_sync(const char *path, um_err *err) {
     return s;
 }
 
-static um_status sync_dir_of(const char *path, um_err *err) {
+static char *dir_of(const char *path) {
     const char *slash = strrchr(path, '/');
-    char *dir = slash ? um_strndup(path, UM_MAX((size_t)(slash - path), 1)) : um_strdup(".");
+    return slash ? um_strndup(path, UM_MAX((size_t)(slash - path), 1)) : um_strdup(".");
+}
+
+static um_status sync_dir_of(const char *path, um_err *err) {
+    char *dir = dir_of(path);
     um_status s = um_dir_sync(dir, err);
     um_free(dir);
     return s;
@@ -156,6 +160,34 @@ um_status um_file_replace(const char *path, um_str data, um_err *err) {
     if (!S_ISREG(there.st_mode)) return write_into(path, data, err);
     char *file = realpath(path, NULL);
     um_status s = replace_file(file ? file : path, data, 0666, err);
+    free(file);
+    return s;
+}
+
+/* Checks whether entries can be made in the folder of a file. The message names the file. */
+static um_status check_dir_of(const char *path, um_err *err) {
+    char *dir = dir_of(path), *inside = um_path_join(dir, "."); /* a file in place of the folder gets ENOTDIR */
+    if (!*path) errno = ENOENT;
+    const bool works = *path && !faccessat(AT_FDCWD, inside, W_OK | X_OK, AT_EACCESS);
+    um_status s = works ? UM_OK : fail_errno(err, path, "write");
+    um_free(inside);
+    um_free(dir);
+    return s;
+}
+
+um_status um_file_check_write(const char *path, um_err *err) {
+    struct stat there;
+    if (stat(path, &there)) return errno == ENOENT ? check_dir_of(path, err) : fail_errno(err, path, "write");
+    if (S_ISDIR(there.st_mode)) errno = EISDIR;
+    const bool works = !S_ISDIR(there.st_mode) && !faccessat(AT_FDCWD, path, W_OK, AT_EACCESS);
+    return works ? UM_OK : fail_errno(err, path, "write");
+}
+
+um_status um_file_check_replace(const char *path, um_err *err) {
+    struct stat there;
+    if (stat(path, &there) || !S_ISREG(there.st_mode)) return um_file_check_write(path, err);
+    char *file = realpath(path, NULL);
+    um_status s = check_dir_of(file ? file : path, err);
     free(file);
     return s;
 }

@@ -98,6 +98,23 @@ void um_profile_flush(um_profile *p) {
     if (p->on && p->n_spans > UM_PROFILE_SPANS / 2) write_spans(p);
 }
 
+/* "x.json" -> "x.csv", "x" -> "x.csv" */
+static char *path_of_table(const char *path) {
+    size_t n = strlen(path);
+    um_buf out = {0};
+    if (n > 5 && um_streq(path + n - 5, ".json")) n -= 5;
+    um_buf_printf(&out, "%.*s.csv", (int)n, path);
+    return um_buf_take(&out);
+}
+
+um_status um_profile_check(const char *path, um_err *err) {
+    char *table = path_of_table(path);
+    um_status st = um_file_check_write(path, err);
+    if (!st) st = um_file_check_write(table, err);
+    um_free(table);
+    return st;
+}
+
 um_status um_profile_start(um_profile *p, const char *path, um_err *err) {
     if (p->on) return UM_OK;
     if (!path) {
@@ -114,15 +131,6 @@ um_status um_profile_start(um_profile *p, const char *path, um_err *err) {
                   um_version());
     p->origin = um_now();
     return UM_OK;
-}
-
-/* "x.json" -> "x.csv", "x" -> "x.csv" */
-static char *path_of_table(const char *path) {
-    size_t n = strlen(path);
-    um_buf out = {0};
-    if (n > 5 && um_streq(path + n - 5, ".json")) n -= 5;
-    um_buf_printf(&out, "%.*s.csv", (int)n, path);
-    return um_buf_take(&out);
 }
 
 static void write_table(um_profile *p) {

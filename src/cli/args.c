@@ -325,6 +325,12 @@ int um_exit_of(um_status s) {
     return UM_EXIT_FAILED;
 }
 
+um_status um_cli_check_output(const char *flag, const char *path, um_err *err) {
+    um_err why;
+    if (!path || um_streq(path, "-") || !um_file_check_replace(path, &why)) return UM_OK;
+    return um_fail(err, UM_EINVAL, "%s: %s", flag, why.msg);
+}
+
 int um_cli_error(const um_command *self, const um_err *err) {
     fprintf(stderr, "unmask %s: %s\n", self->name, err->msg);
     return um_exit_of(err->code);

@@ -365,7 +365,7 @@ static void print_json(const bench *b, const um_config *c) {
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
 static um_status check_profile(const bench *b, um_err *err) {
-    if (!b->opt.profile || b->n_batches == 1) return UM_OK;
+    if (!b->opt.profile || b->n_batches == 1) return um_cli_profile_check(b->opt.profile, err);
     return um_fail(err, UM_EINVAL, "--profile writes a single trace; set a single batch size, as in --batch 16");
 }
 

@@ -272,6 +272,7 @@ static int run_bench(const um_command *self, bench *b, const um_args *words) {
     um_cli_end_at_signal(true);
     um_status s = um_cli_no_words(words, "the shapes are given by --shape", &err);
     if (!s && !b->opt.shape) s = fail_shape(NULL, &err);
+    if (!s) s = um_cli_check_output("--svg", b->opt.svg, &err);
     if (!s) s = um_cli_each_word(b->opt.shape, add_shape, b, &err);
     if (!s) s = um_cli_each_word(b->opt.batch, add_batch, b, &err);
     if (!s) s = plan_points(b, &err);

@@ -280,6 +280,22 @@ static int64_t count_answered(const bench *b) {
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
+/* The folder of --plot may be missing: um_load_plot makes it. */
+static um_status check_plot(const char *dir, um_err *err) {
+    const bool exists = dir && (um_dir_exists(dir) || um_file_exists(dir));
+    char *inside = exists ? um_path_join(dir, "plot.gp") : NULL;
+    um_status st = um_cli_check_output("--plot", exists ? inside : dir, err);
+    um_free(inside);
+    return st;
+}
+
+/* A measurement takes long, so its files are checked first. */
+static um_status check_files(const options *o, um_err *err) {
+    um_status st = um_cli_check_output("--report", o->report, err);
+    if (!st) st = um_cli_check_output("--csv", o->csv, err);
+    return st ? st : check_plot(o->plot, err);
+}
+
 /* Standard output has the table, or one file. */
 static um_status choose_output(const options *o, um_err *err) {
     const bool report = um_streq(o->report, "-"), csv = um_streq(o->csv, "-");
@@ -296,6 +312,7 @@ static um_status prepare(bench *b, const um_args *args, um_err *err) {
     if (!st && !o->remote.url)
         st = um_fail(err, UM_EINVAL, "--url is missing: the URL of a server, as in --url http://127.0.0.1:8000");
     if (!st) st = choose_output(o, err);
+    if (!st) st = check_files(o, err);
     if (!st) st = choose_points(b, err);
     if (!st) st = open_prompts(b, err);
     if (!st) st = um_peer_open(&b->peer, o->remote.url, o->remote.api_key, o->remote.served_model_name, err);

@@ -154,11 +154,16 @@ void um_cli_close(um_session *s);
         "profile", NULL, UM_OPT_STR, field, 0, 0, NULL, NULL, NULL, "FILE", group,                                     \
             "file for a trace of every step (x.json, for ui.perfetto.dev); the totals go to x.csv next to it"          \
     }
+/* Checks whether the file of --profile can be written; NULL is fine. Any error is UM_EINVAL and names the option. */
+um_status um_cli_profile_check(const char *path, um_err *err);
 /* Start and stop a profile of every engine; do nothing if path is NULL. Stopping prints the totals to stderr, unless
  * `quiet`. */
 um_status um_cli_profile_start(um_router *r, const char *path, um_err *err);
 um_status um_cli_profile_stop(um_router *r, const char *path, bool quiet, um_err *err);
 
+/* Checks before a long measurement whether um_file_replace can write the file of an option ("--csv"). "-" and NULL are
+ * fine. Any error is UM_EINVAL and names the option. */
+um_status um_cli_check_output(const char *flag, const char *path, um_err *err);
 /* Checks that a model is given and found. UM_EINVAL if none is given, UM_EMODEL if it is not found. The message of
  * UM_EINVAL explains how to name a model and lists the bundled ones. */
 um_status um_cli_check_model(const char *model, um_err *err);

@@ -407,6 +407,7 @@ static int run(const um_command *self, int argc, char **argv) {
     um_status st = check_words(&args, &g.opt, &err);
     if (!st) st = um_cli_check_engine_model(&config, &err);
     if (!st) st = um_cli_constraint_read(&g.constraint, &g.opt.constraint, &config, &err);
+    if (!st) st = um_cli_profile_check(g.opt.profile, &err);
     if (!st) st = open_files(&g, &err);
     if (st) {
         um_cli_error(self, &err);

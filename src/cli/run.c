@@ -249,6 +249,7 @@ static int run(const um_command *self, int argc, char **argv) {
     if (!st && o.tools) st = um_chat_file(o.tools, &p.tools, &err);
     if (!st && o.stop) st = read_stop(o.stop, &p.stop, &err);
     if (!st) st = um_cli_constraint_read(&p.constraint, &o.constraint, &config, &err);
+    if (!st) st = um_cli_profile_check(o.profile, &err);
     if (!st) st = open_client(&k, &o, &config, p.text.len + p.tools.len + (o.system ? strlen(o.system) : 0), &err);
     if (!st) um_cli_catch_signals();
     status = st ? um_cli_error(self, &err) : answer(self, &o, &k, &p);

@@ -189,6 +189,12 @@ void um_cli_close(um_session *s) {
 
 /* ---- Profile ----------------------------------------------------------------------------------------------------- */
 
+um_status um_cli_profile_check(const char *path, um_err *err) {
+    um_err why;
+    if (!path || !um_profile_check(path, &why)) return UM_OK;
+    return um_fail(err, UM_EINVAL, "--profile: %s", why.msg);
+}
+
 um_status um_cli_profile_start(um_router *r, const char *path, um_err *err) {
     um_status st = UM_OK;
     for (int32_t i = 0; path && i < um_router_size(r) && !st; i++) {

@@ -61,8 +61,9 @@ for span in step plan forward attention head apply output; do
 done
 expect 2 --model $golden --batch 1,2 --profile "$dir/trace.json"
 says 'set a single batch size'
-expect 1 --model $golden --batch 1 --requests 1 --runs 1 --profile "$dir/no/such/folder"
-says 'cannot write the profile'
+# The file is checked before the model is loaded.
+expect 2 --model $golden --batch 1 --requests 1 --runs 1 --profile "$dir/no/such/folder"
+says "--profile: $dir/no/such/folder: cannot write: No such file or directory"
 rc=0
 "$UNMASK" bench --model $golden --batch 1 --requests 1 --runs 1 --max-tokens 4 --json --quiet > /dev/full 2> "$dir/err" || rc=$?
 [ $rc = 1 ] || fail "a full disk ended the run with $rc"

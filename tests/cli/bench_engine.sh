@@ -85,6 +85,11 @@ the_chart_has_a_bar_and_its_limit() {
     grep -q '>sdar-1.7b, 2 at once<' "$work/chart.svg"
     [ "$(tail -n 1 "$work/chart.svg")" = '</svg>' ]
 }
+a_chart_that_cannot_be_written_is_refused_at_the_start() {
+    try bench engine --shape sdar-1.7b --layers 1 --svg "$work/none/chart.svg"
+    [ "$rc" = 2 ]
+    [ "$(cat "$work/err")" = "unmask bench engine: --svg: $work/none/chart.svg: cannot write: No such file or directory" ]
+}
 progress_goes_to_standard_error() {
     grep -q '^sdar-1.7b: .* GB of random weights in ' "$work/progress"
 }

@@ -8,6 +8,8 @@ shared_url=$url shared_pid=$pid
 trap 'kill -9 $shared_pid 2> /dev/null || true; rm -rf "$work"' EXIT
 export UNMASK_API_KEY=key
 
+program=$UNMASK
+obedient() { with_permissions "$program" "$@"; }
 bench() {
     try bench serve --url "$shared_url" --quiet --warm-up 1 --max-tokens 24 --report "$work/json" --csv "$work/csv" "$@"
 }
@@ -25,6 +27,30 @@ ended() {
 
 claims_begin
 
+files_are_checked_before_the_first_request() {
+    local option path why before
+    before=$(ended)
+    mkdir -p "$work/closed"
+    touch "$work/file"
+    chmod 500 "$work/closed"
+    while read -r option path why; do
+        UNMASK=obedient try bench serve --url "$shared_url" --quiet --requests 1 "$option" "$work/$path"
+        [ "$rc" = 2 ]
+        [ "$(cat "$work/err")" = "unmask bench serve: $option: $work/$path: cannot write: $why" ]
+    done << END
+--report closed Is a directory
+--report closed/x Permission denied
+--report none/x No such file or directory
+--csv closed Is a directory
+--csv file/x Not a directory
+--plot none/x No such file or directory
+--plot closed/x Permission denied
+END
+    UNMASK=obedient try bench serve --url "$shared_url" --quiet --requests 1 --plot "$work/file"
+    [ "$rc" = 2 ]
+    grep -q -- "--plot: $work/file/plot.gp: cannot write: Not a directory" "$work/err"
+    [ "$(ended)" = "$before" ]
+}
 closed_loop_measures_each_concurrency() {
     bench --concurrency 1,4 --requests 6 --runs 2
     [ "$rc" = 0 ]

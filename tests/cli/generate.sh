@@ -228,6 +228,11 @@ expect 1 --model $golden --input "$dir/wrong.jsonl" --output "$dir/wrong.out"
 
 # A profile that can't be written is an error. All results are written, so the message doesn't offer to continue.
 head -n 3 "$dir/many.jsonl" > "$dir/three.jsonl"
+# Its file is checked before the model is loaded.
+expect 2 --model $golden --input "$dir/three.jsonl" --output "$dir/three.out" --profile "$dir"
+says "--profile: $dir: cannot write: Is a directory"
+[ "$(wc -l < "$dir/err")" = 1 ] || fail "more than the error was printed: $(cat "$dir/err")"
+[ ! -e "$dir/three.out" ] || fail "a refused run made its output"
 small_disk --input "$dir/three.jsonl" --output "$dir/three.out" --profile "$dir/trace.json"
 says "cannot write the profile $dir/trace.json: File too large"
 says "three.out has 3 results"

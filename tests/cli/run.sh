@@ -155,6 +155,15 @@ value_out_of_range_names_option_and_range() {
     grep -q -- '--accept-threshold' "$work/err"
     grep -q '0\.\.1' "$work/err"
 }
+a_profile_that_cannot_be_written_is_refused_at_the_start() {
+    mkdir "$work/table.csv"
+    for name in none/x table.json table.csv; do
+        try run --model models/tiny-block --profile "$work/$name" Hello
+        [ "$rc" = 2 ]
+        grep -q -- "^unmask run: --profile: $work/${name/.json/.csv}: cannot write: " "$work/err"
+    done
+    [ ! -e "$work/table.json" ]
+}
 empty_prompt_is_refused() {
     words_try ''
     [ "$rc" = 2 ]
