@@ -181,7 +181,7 @@ static um_status begin(chat *c, const chat_options *o, um_config *config, const 
             err, UM_EINVAL,
             "unexpected argument \"%.80s\": chat reads messages from standard input; use 'unmask run' for a prompt",
             args->word[0]);
-    if (!s && o->tools) s = um_chat_file(o->tools, &c->tools, err);
+    if (!s && o->tools) s = um_chat_file("--tools", o->tools, &c->tools, err);
     if (!s) s = um_cli_constraint_read(&c->constraint, &o->constraint, config, err);
     if (!s) s = o->remote.url ? open_remote(c, o, config, args, quiet, err) : open_local(c, config, o->quiet, err);
     if (s) return s;

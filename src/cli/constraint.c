@@ -5,10 +5,11 @@
 
 #define TEXT_MAX ((size_t)1 << 24) /* bytes of a file */
 
-/* Reads a text that is given itself, or in a file. */
+/* Reads a text that is given itself, or in a file. A file that can't be read is an error of the command line. */
 static um_status read_text(um_cli_constraint *c, const char *given, bool is_text, um_err *err) {
-    if (!is_text) return um_file_read_text(given, TEXT_MAX, &c->text, err);
-    um_buf_puts(&c->text, given);
+    um_err why;
+    if (!is_text && um_file_read_text(given, TEXT_MAX, &c->text, &why)) return um_fail(err, UM_EINVAL, "%s", why.msg);
+    if (is_text) um_buf_puts(&c->text, given);
     return UM_OK;
 }
 

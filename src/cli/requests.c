@@ -44,11 +44,11 @@ um_status um_line_text(const json_t *root, const char *key, const char **out, um
 
 /* ---- Fields ------------------------------------------------------------------------------------------------------ */
 
-um_status um_chat_file(const char *path, um_buf *out, um_err *err) {
-    um_status st = um_file_read_text(path, CHAT_FILE_MAX, out, err);
-    if (!st && strlen(out->data) != out->len)
-        st = um_fail(err, UM_EPARSE, "%s has a zero byte, which JSON does not allow", path);
-    return st;
+um_status um_chat_file(const char *flag, const char *path, um_buf *out, um_err *err) {
+    um_err why;
+    if (um_file_read_text(path, CHAT_FILE_MAX, out, &why)) return um_fail(err, UM_EINVAL, "%s: %s", flag, why.msg);
+    if (strlen(out->data) == out->len) return UM_OK;
+    return um_fail(err, UM_EINVAL, "%s: %s has a zero byte, which JSON does not allow", flag, path);
 }
 
 static um_status take_prompt(um_body *b, const json_t *v, um_err *err) {

@@ -24,9 +24,9 @@ typedef struct um_request_line {
 um_status um_request_line_parse(um_request_line *q, um_str line, const um_request *defaults, um_err *err);
 void um_request_line_free(um_request_line *q);
 
-/* Reads a JSON file for a um_chat_request; out->data is "" if the file is empty. UM_ENOENT, UM_EIO, UM_ELIMIT,
- * UM_EPARSE. */
-um_status um_chat_file(const char *path, um_buf *out, um_err *err);
+/* Reads the JSON file of an option ("--tools") for a um_chat_request; out->data is "" if the file is empty. UM_EINVAL,
+ * also if the file can't be read: the message names the option. */
+um_status um_chat_file(const char *flag, const char *path, um_buf *out, um_err *err);
 
 /* Parses a line that must be a JSON object. The caller releases *root with json_decref. */
 um_status um_line_object(struct json_t **root, um_str line, um_err *err);

@@ -246,7 +246,7 @@ static int run(const um_command *self, int argc, char **argv) {
         if (!st && p.text.len == 0) st = um_fail(&err, UM_EINVAL, "the prompt is empty");
         has_no_prompt = st == UM_EINVAL;
     }
-    if (!st && o.tools) st = um_chat_file(o.tools, &p.tools, &err);
+    if (!st && o.tools) st = um_chat_file("--tools", o.tools, &p.tools, &err);
     if (!st && o.stop) st = read_stop(o.stop, &p.stop, &err);
     if (!st) st = um_cli_constraint_read(&p.constraint, &o.constraint, &config, &err);
     if (!st) st = um_cli_profile_check(o.profile, &err);

@@ -155,8 +155,10 @@ static um_status decode(job *j, um_err *err) {
 static um_status convert(job *j, um_err *err) {
     um_status s = um_cli_check_model(j->o.model, err);
     if (!s) s = check_options(j, err);
-    if (!s) s = j->o.messages ? um_chat_file(j->o.messages, &j->messages, err) : um_cli_text(&j->args, &j->text, err);
-    if (!s && j->o.tools) s = um_chat_file(j->o.tools, &j->tools, err);
+    if (!s)
+        s = j->o.messages ? um_chat_file("--messages", j->o.messages, &j->messages, err)
+                          : um_cli_text(&j->args, &j->text, err);
+    if (!s && j->o.tools) s = um_chat_file("--tools", j->o.tools, &j->tools, err);
     if (s) return s;
     if (um_model_find(&j->path, j->o.model, err) || um_checkpoint_tok(&j->tok, j->path, err))
         return um_cli_explain_model_error(err);

@@ -164,6 +164,19 @@ a_profile_that_cannot_be_written_is_refused_at_the_start() {
     done
     [ ! -e "$work/table.json" ]
 }
+files_of_options_that_cannot_be_read_are_wrong_usage() {
+    touch "$work/closed"
+    chmod 000 "$work/closed"
+    for option in --tools --json-schema --grammar; do
+        for name in none . closed; do
+            rc=0
+            with_permissions "$UNMASK" run --model models/tiny-block $option "$work/$name" Hello 2> "$work/err" || rc=$?
+            [ "$rc" = 2 ]
+            grep -q -- "^unmask run: $option: $work/$name: cannot " "$work/err"
+        done
+    done
+    rm "$work/closed"
+}
 empty_prompt_is_refused() {
     words_try ''
     [ "$rc" = 2 ]
