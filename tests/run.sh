@@ -20,9 +20,10 @@ for path in models/tiny-block models/tiny-full build/data/golden/cases examples/
 done
 
 # Slow tests, the slowest first. They start before all others, so that none of them ends alone.
-slow='python/package server/batches cli/gguf server/faults cli/bench_serve build/arm64 engine/instruction_sets cli/accuracy server/apis
-web/page golden/recordings cli/docs server/openai cli/queue cli/tradeoffs engine/whole_invariance server/server
-golden/oracle build/package engine/pressure cli/bench_ops cli/bench_engine server/mixed_load'
+slow='engine/ranks golden/recordings server/batches build/arm64 cli/accuracy web/page python/package server/apis golden/scores
+engine/schedule engine/pressure cli/gguf server/server server/score server/faults cli/bench_serve engine/instruction_sets
+cli/docs server/openai cli/queue cli/tradeoffs engine/whole_invariance golden/oracle build/package cli/bench_ops
+cli/bench_engine server/mixed_load'
 
 # "build/tests/unit/base_json_test" -> "unit/base_json"
 label() {
