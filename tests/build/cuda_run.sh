@@ -2,6 +2,7 @@
 # The script of a bundle (tools/cuda_run.sh) runs, chooses and counts programs. Here scripts stand in for the programs.
 source tests/cli/claims.bash
 set -o pipefail
+unset CUDA_VISIBLE_DEVICES UM_TEST_DEVICE
 
 stand_in() {
     mkdir -p "$(dirname "$work/$1")"

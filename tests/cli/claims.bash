@@ -90,8 +90,8 @@ on_terminal() {
 # Prints the final lines of that terminal.
 screen() { awk -v COLS=$columns -v ROWS=$rows -f tests/cli/screen.awk "$work/out"; }
 
-# wait_until_caught SIGNAL PID: waits until a process has a handler for the signal, at most a minute. Before, bash may
-# have told it to ignore the signal.
+# wait_until_caught SIGNAL PID: waits until a process has a handler for the signal, at most a minute. A program that bash
+# starts in the background ignores SIGINT until it has a handler.
 wait_until_caught() {
     local bit=$((1 << ($(kill -l "$1") - 1)))
     for _ in $(seq 1200); do

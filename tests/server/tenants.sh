@@ -15,12 +15,12 @@ flood() {
         "n": 64, "max_tokens": '"$1"', "ignore_eos": true, "accept_threshold": 1}' "$url/v1/completions" &
 }
 # ended_beside_flood TOKENS FROM OPTION...: prints how many answers had ended when a small request from this address had.
-# Tokens 0: as many as 2.5 slow answers have.
+# TOKENS may be `slow`: 2.5 times the tokens of a slow answer (slow_tokens).
 ended_beside_flood() {
     local tokens=$1 from=$2 before flood
     shift 2
     serve --in-process --max-num-reqs 4 "$@" > /dev/null
-    [ "$tokens" != 0 ] || tokens=$((5 * $(slow_tokens) / 2))
+    [ "$tokens" != slow ] || tokens=$((5 * $(slow_tokens) / 2))
     before=$(ended)
     flood "$tokens"
     flood=$!
@@ -39,13 +39,13 @@ claims_begin
 
 a_flood_of_another_client_delays_no_small_request() {
     local n
-    n=$(ended_beside_flood 0 127.0.0.2)
+    n=$(ended_beside_flood slow 127.0.0.2)
     echo "$n answers had ended"
     [ "$n" -le 32 ]
 }
 a_flood_of_the_same_client_does_not_either() {
     local n
-    n=$(ended_beside_flood 0 127.0.0.1)
+    n=$(ended_beside_flood slow 127.0.0.1)
     echo "$n answers had ended"
     [ "$n" -le 32 ]
 }
