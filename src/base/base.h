@@ -161,8 +161,8 @@ char *um_path_join(const char *dir, const char *name);
 um_status um_file_replace(const char *path, um_str data, um_err *err);
 /* Does the same for a file that only the user of the program can read, and that is no link. */
 um_status um_file_replace_private(const char *path, um_str data, um_err *err);
-/* Checks whether the program can write to a file, which is created if it does not exist. Changes nothing. UM_ENOENT,
- * UM_EIO. */
+/* Checks whether the program can write to a file, or create it if it does not exist. Creates and changes nothing.
+ * UM_ENOENT, UM_EIO. */
 um_status um_file_check_write(const char *path, um_err *err);
 /* Does the same for um_file_replace, which writes to the folder of a file. */
 um_status um_file_check_replace(const char *path, um_err *err);

@@ -9,7 +9,7 @@
 
 struct um_cu_comm {
     um_nccl nccl;
-    um_nccl_calls calls; /* with handle */
+    um_nccl_calls calls; /* guards the calls that use handle */
     um_nccl_comm handle;
     int device;
     int32_t rank, n;
@@ -145,7 +145,7 @@ static void *run_abort(void *arg) {
     static const double PATIENCE = 1;
     um_cu_comm *c = (um_cu_comm *)arg;
     cudaSetDevice(c->device);
-    (void)um_nccl_await_calls(&c->calls, PATIENCE); /* one that waits for a rank returns when NCCL aborts */
+    (void)um_nccl_await_calls(&c->calls, PATIENCE); /* not longer: a call that waits for a rank needs the abort */
     c->nccl.comm_abort(c->handle);
     return NULL;
 }

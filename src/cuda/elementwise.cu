@@ -39,7 +39,7 @@ template <typename E, int W>
 static __global__ void __launch_bounds__(1024)
     embed_kernel(um_cu_batch b, const E *table, int32_t H, float scale, float *x) {
     um_cu_wait_for_previous();
-    um_cu_let_next_start(); /* later kernels read the message before they wait */
+    um_cu_let_next_start(); /* after the wait, since later kernels read the message before their own wait */
     const int32_t t = blockIdx.x, soft_at = b.soft[t], first = threadIdx.x * W, step = blockDim.x * W;
     float v[W];
     x += (size_t)t * H;
