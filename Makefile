@@ -105,6 +105,8 @@ CHECKED_ISA := $(if $(filter tests/engine/instruction_sets.sh,$(TEST_SCRIPTS)),$
 # tests/engine/ranks.sh repeats these tests with models in several ranks; with sanitizers it leaves out the slow ones.
 RANKS_TESTS := engine/adapters:2 $(if $(filter thread,$(SAN)),,engine/schedule:2 engine/schedule:2:whole) $(if $(SAN),,engine/whole_invariance:4 families/families:2)
 CHECKED_RANKS := $(if $(filter tests/engine/ranks.sh,$(TEST_SCRIPTS)),$(foreach t,$(RANKS_TESTS),$(BUILD)/tests/$(firstword $(subst :, ,$t))_test))
+# tests/build/arm64.sh compares the products of the emulated processor with those of this program here.
+ARM64_COMPARED := $(if $(filter tests/build/arm64.sh,$(TEST_SCRIPTS)),$(BUILD)/tests/ops/ops_quantize_test)
 FAMILY_TEST := $(BUILD)/tests/families/families_test
 EXTENDING_TESTS := $(filter $(BUILD)/tests/extending/%,$(TEST_PROGRAMS))
 TOOL_TESTS := $(filter $(BUILD)/tests/tools/%,$(TEST_PROGRAMS))
@@ -161,7 +163,7 @@ $(SHARED): $(call objects,$(LIB_SRC))
 	$(Q)$(LINK) -shared -Wl,-soname,$(SONAME) -o $@ $^ $(LIBS)
 	$(Q)ln -sf $(notdir $@) $(BUILD)/$(SONAME) && ln -sf $(SONAME) $(BUILD)/libunmask.so
 
-$(sort $(TEST_PROGRAMS) $(VECTOR_TESTS) $(CHECKED_ISA) $(CHECKED_RANKS)): %: %.o $(TEST_SUPPORT) $(CLI_PARTS) $(LIBRARY) | $(TEST_DATA)
+$(sort $(TEST_PROGRAMS) $(VECTOR_TESTS) $(CHECKED_ISA) $(CHECKED_RANKS) $(ARM64_COMPARED)): %: %.o $(TEST_SUPPORT) $(CLI_PARTS) $(LIBRARY) | $(TEST_DATA)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(SERVER_LIBS) $(LIBS)
 
@@ -260,7 +262,7 @@ ARM64_SKIPPED := $(if $(SAN)$(filter clang%,$(CC)),only builds with gcc and with
                  $(if $(ARM64_LIBC),,$(ARM64_CC) or its C library is not installed$(comma) so no code for 64-bit ARM was run))
 ARM64_SKIPPED := $(or $(strip $(ARM64_SKIPPED)),\
                  $(if $(shell command -v $(QEMU_ARM64)),,$(QEMU_ARM64) is not installed$(comma) so no code for 64-bit ARM was run))
-CHECKED_ARM64 := $(if $(ARM64_SKIPPED),,$(if $(filter tests/build/arm64.sh,$(TEST_SCRIPTS)),arm64-programs))
+CHECKED_ARM64 := $(if $(ARM64_SKIPPED),,$(if $(filter tests/build/arm64.sh,$(TEST_SCRIPTS)),arm64-programs $(ARM64_COMPARED)))
 STATIC_TESTS := $(patsubst tests/ops/%.c,$(BUILD)/static/%,$(sort $(wildcard tests/ops/*_test.c)))
 
 $(BUILD)/libops.a: $(call objects,$(filter src/base/% src/ops/%,$(LIB_SRC)))
