@@ -1,5 +1,6 @@
-/* Fuzzes request lines. An accepted line must have one prompt, and its id must be the JSON of its member "id". Every
- * parameter must be accepted again from its own text. A rejected line must give an error message. */
+/* Fuzzes request lines. An accepted line must have one prompt, and its id must be the JSON of its member "id", or the
+ * number of the line without one. Every parameter must be accepted again from its own text. A rejected line must give
+ * an error message. */
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -35,11 +36,17 @@ static void check_json(const char *text) {
     json_decref(v);
 }
 
+static void check_id(const um_request_line *q) {
+    const json_t *member = json_object_get(q->body.root, "id");
+    json_t *id = json_loadb(q->id.data, q->id.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    if (member && !json_is_null(member)) require(json_equal(id, member));
+    else require(json_is_integer(id) && json_integer_value(id) == q->number);
+    json_decref(id);
+}
+
 static void check_accepted(um_request_line *q) {
     const um_request *r = &q->request;
-    json_t *id = json_loadb(q->id.data, q->id.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    require(json_equal(id, json_object_get(q->body.root, "id")));
-    json_decref(id);
+    check_id(q);
     require((r->text != NULL) + (r->ids != NULL) + (r->chat != NULL) == 1);
     for (size_t i = 0; i < r->n_ids; i++) require(r->ids[i] >= 0);
     if (r->chat) check_json(r->chat->messages_json), check_json(r->chat->tools_json), check_json(r->chat->kwargs_json);
@@ -52,7 +59,7 @@ static void check_accepted(um_request_line *q) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     um_config c;
-    um_request_line q = {0};
+    um_request_line q = {.number = 7};
     um_err err = {0};
     um_config_init(&c);
     um_request defaults = {.size = sizeof defaults, .n = 1, .decoding = c.decoding, .sampling = c.sampling};
