@@ -13,6 +13,7 @@ PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 PROMPT ?= A book has 110 pages. Hana reads 12 pages a day for 8 days. How many pages are left?
 FUZZ_SECONDS ?= 600
+FUZZ_SEED ?= 0
 SOAK_SECONDS ?= 600
 # The parts of `soak`, all of them by default: SOAK_PARTS='ray verify'
 SOAK_PARTS ?=
@@ -407,10 +408,10 @@ vectors: $(VECTOR_TESTS) $(TOKENIZERS) ## compare every tokenizer, or those belo
 check-families: $(FAMILY_TEST) ## replay the recorded runs of model families, or those below DATA
 	@UM_FAMILY_DATA='$(or $(DATA),build/data/families)' $<
 
-fuzz: ## run each fuzz target for FUZZ_SECONDS
+fuzz: ## run each fuzz target for FUZZ_SECONDS, with the same inputs again if FUZZ_SEED is not 0
 	@tools/deps.sh tools
 	@$(MAKE) fuzz-programs CC=clang BUILD=build/fuzz SAN=fuzzer-no-link,address,undefined
-	@printf '%s\n' $(FUZZ_SRC:tests/fuzz/%_fuzz.c=%) | xargs -P "$$(nproc)" -I '{}' tools/fuzz.sh build/fuzz '{}' $(FUZZ_SECONDS)
+	@printf '%s\n' $(FUZZ_SRC:tests/fuzz/%_fuzz.c=%) | xargs -P "$$(nproc)" -I '{}' tools/fuzz.sh build/fuzz '{}' $(FUZZ_SECONDS) $(FUZZ_SEED)
 
 fuzz-programs: $(FUZZ_PROGRAMS)
 
