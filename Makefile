@@ -35,6 +35,10 @@ CUDA ?=
 NVCC ?= nvcc
 CUDA_ARCHS ?= 80 90a
 CUDA_PTX ?= 90
+# Code for 8.x lacks the waits that the launches on newer GPUs rely on.
+ifneq ($(filter 80 86 87 88 89,$(CUDA_PTX)),)
+$(error CUDA_PTX=$(CUDA_PTX): expected 90 or newer; GPUs of 8.x run the machine code of CUDA_ARCHS)
+endif
 # The folder of the objects and products of nvcc. `make cuda-compile`, which `make check` runs where nvcc is installed,
 # compiles all CUDA code once, for CUDA_CHECK_ARCH, in a folder of its own.
 CUDA_BUILD ?= $(BUILD)

@@ -40,5 +40,10 @@ the_parity_program_lists_its_cases() {
     sort "$work/out" | uniq -d > "$work/twice"
     diff /dev/null "$work/twice"
 }
+intermediate_code_without_waits_is_refused() {
+    ! make -n CUDA=1 CUDA_PTX='80 90' > "$work/out" 2> "$work/err" || return 1
+    grep -q 'CUDA_PTX=80 90: expected 90 or newer' "$work/err"
+    make -n CUDA=1 CUDA_PTX=120 > "$work/out"
+}
 
 claims_all
