@@ -21,8 +21,8 @@ template <int EACH> struct exact_rows {
     float largest[ROWS_PER_WARP], sum[ROWS_PER_WARP], acc[ROWS_PER_WARP][EACH];
 };
 
-/* The memory that the warps of a CTA share: queries [ROWS][d], keys [KEYS][d + 1], values [KEYS][d]. An odd distance
- * between keys avoids conflicts of the lanes. */
+/* The memory that the warps of a CTA share: queries [ROWS][d], then values [KEYS][d], then keys [KEYS][d + 1]. An odd
+ * distance between keys avoids conflicts of the lanes. */
 struct exact_memory {
     float *query, *key, *value;
 };

@@ -51,10 +51,11 @@ um_status um_cu_device_limits(um_device *d, um_device_limits *out, um_err *err);
 
 /* The functions of um_backend for groups of ranks (group.cu). */
 um_status um_cu_reach(um_device *d, const um_device *other, bool *can, um_err *err);
-/* Lets the kernels of all ranks end that wait for others. Does nothing without a group. */
+/* Lets kernels that wait for other ranks end: sets the stop flags of all ranks of this process, or aborts the
+ * connections to ranks in other processes. Does nothing without a group. Any thread; does not wait. */
 void um_cu_group_stop(um_forward *f);
 
-/* The functions of um_backend for passes (pass.cu). */
+/* The functions of um_backend for passes (memory.cu, graph.cu, pass.cu, profile.cu). */
 size_t um_cu_workspace(um_device *d, const um_network *n, const um_forward_config *c);
 um_status um_cu_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
                             um_err *err);

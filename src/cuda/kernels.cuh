@@ -228,10 +228,12 @@ typedef struct um_cu_rows {
  * same for the weights, which may be rows of a larger matrix. T may exceed the max_rows of prepare. fp32 weights: fp32
  * sums in a fixed order (a kernel of our own, no tf32), without prepare. bf16 weights: exact products, fp32 sums.
  * UM_F8: sums of 128 products have fewer bits than fp32, and are added in fp32. UM_EINVAL for a shape that was not
- * prepared. UM_EDEVICE: cuBLASLt refused the product. */
+ * prepared. UM_EDEVICE: cuBLASLt refused the product, or a kernel of our own could not be started. */
 um_status um_cu_linear(um_cu_products *p, const um_cu_matrix *w, um_cu_rows x, bool add, um_dtype out_type, void *y,
                        int32_t stride, cudaStream_t s);
-/* y = W x for n <= UM_CU_FEW_ROWS rows of x and weights of any shape, without prepare. */
+/* y = W x for n <= UM_CU_FEW_ROWS rows of x, without prepare, on Hopper GPUs. Weights have an even number of rows, and
+ * columns that are a multiple of 8, or of 16 for UM_F8; stride is even. UM_EDEVICE: something else is asked for, or the
+ * kernel could not be started. */
 enum { UM_CU_FEW_ROWS = 128 };
 um_status um_cu_linear_few(const um_cu_products *p, const um_cu_matrix *w, um_cu_rows x, um_dtype out_type, void *y,
                            int32_t stride, cudaStream_t s);
@@ -412,10 +414,11 @@ size_t um_cu_head_exchange(int32_t n_rows, int32_t vocab);
 /* Returns the bytes of a rank's part of blends with at.comm. */
 size_t um_cu_blend_part_bytes(int32_t n_rows, int32_t H);
 /* Computes the answers of all rows with `whole` -1: products tile by tile, edits and bitmaps, and a reduction in a
- * fixed order. Then computes the blends of all rows that have one. Suitable for graphs. */
+ * fixed order. Then computes the blends of all rows that have one. Suitable for graphs. Errors: those of um_cu_linear
+ * and um_cu_linear_few. */
 um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, cudaStream_t s);
-/* Computes the answers of the n_whole rows that need all logits, in groups of UM_CU_WHOLE_ROWS. rows: their indices in
- * the batch, in host memory; runs outside of graphs. */
+/* Computes the answers of the n_whole rows that need all logits, in groups of UM_CU_WHOLE_ROWS. Runs outside of graphs.
+ * Errors: those of um_cu_linear. */
 um_status um_cu_head_answer_whole(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, int32_t n_whole,
                                   cudaStream_t s);
 

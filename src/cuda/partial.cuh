@@ -19,8 +19,8 @@ typedef struct um_cu_reduction {
 /* Stores the partial answers of n_rows rows of a group, one for each SUBTILE ids. Bytes: the logits once. Starts its
  * kernel on s. */
 void um_cu_reduce(const um_cu_batch *b, const um_cu_reduction *a, int32_t n_rows, cudaStream_t s);
-/* Merges the partial answers [rows, n_subtiles] of all rows. total [rows] receives the sums of the weights of blends,
- * answer [rows] the answers. Starts its kernel on s. */
+/* Merges the partial answers [rows, n_subtiles] of all rows. total [rows] receives the sums of the weights of blends;
+ * NULL: they are not needed. answer [rows] receives the answers. Starts its kernel on s. */
 void um_cu_merge_partials(const um_cu_batch *b, const um_cu_partial *partial, int32_t n_subtiles, float *total,
                           um_answer *answer, cudaStream_t s);
 

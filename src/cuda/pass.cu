@@ -13,7 +13,8 @@ static __device__ __forceinline__ unsigned long long device_clock() {
     return ns;
 }
 
-/* Copies the message from mapped host memory. Its first CTA reads the number of bytes, like all others. */
+/* Copies the message from mapped host memory; every CTA reads its number of bytes there. Stores when the pass began.
+ * Grid: [any]. */
 static __global__ void fetch_message(const uint4 *from, uint4 *to, um_cu_end *end) {
     if (blockIdx.x == 0 && threadIdx.x == 0) end->from = device_clock();
     const size_t n = ((size_t)((const um_message_header *)from)->bytes + sizeof(uint4) - 1) / sizeof(uint4);

@@ -58,7 +58,7 @@ typedef struct um_cu_group {
     const um_rank *at;
     um_cu_comm *comm; /* to ranks in other processes; NULL: all ranks are in this one */
     /* [T, H] fp32 or operands, or blends of rows: partial results; used in turns. With comm only the first one is
-     * there, for the partial results of all ranks. It has exchange_bytes. */
+     * there, for the partial results of all ranks. It has um_cu_exchange_bytes. */
     void *part[2];
     char *inbox[2]; /* see um_cu_partials */
     uint32_t *flag; /* [ranks][UM_CU_MEET_BLOCKS] and count: see um_cu_meeting */
@@ -75,7 +75,7 @@ struct um_forward {
     um_cu_kv kv[UM_LAYER_KINDS_MAX]; /* [n_kv] */
     int32_t *kv_layer;               /* [n_layers] number of each layer in its KV cache */
     size_t scratch_kv;               /* bytes of the scratch pages in kv */
-    size_t workspace;                /* bytes of everything below that lies on the device */
+    size_t workspace;                /* bytes of the scratch pages and of all buffers (list_buffers in memory.cu) */
     um_cu_products *products;
     void *products_workspace;
     um_cu_group group;
@@ -144,6 +144,7 @@ size_t um_cu_exchange_bytes(const um_network *n, int32_t n_tokens, int32_t n_row
 void *um_cu_own_part(const um_forward *f, int turn, size_t n, um_dtype type);
 /* Returns the um_forward of a rank of the group. The ranks are in one process. */
 const um_forward *um_cu_rank(const um_forward *f, int32_t rank);
+/* Returns where this rank's kernels meet those of the others; with comm they do not meet. There is a group. */
 um_cu_meeting um_cu_meeting_of(const um_forward *f);
 /* Returns the partial results of all ranks, n elements each; turn 0 or 1. */
 um_cu_partials um_cu_partials_of(const um_forward *f, int turn, size_t n, um_dtype type);
@@ -152,9 +153,10 @@ um_cu_partials um_cu_partials_of(const um_forward *f, int turn, size_t n, um_dty
 um_status um_cu_group_check(um_forward *f, double since, um_err *err);
 
 /* ---- Sizes and graphs (graph.cu) ---- */
+/* Returns the capacity of the messages of passes with these padded sizes. */
 um_message_capacity um_cu_room(const um_forward *f, const um_cu_sizes *sizes);
 bool um_cu_same_sizes(const um_cu_sizes *a, const um_cu_sizes *b);
-/* Returns the pieces of a span that reads the keys below `end`. */
+/* Returns the pieces of a span that reads the keys below `end` (pass.cu). */
 int32_t um_cu_pieces(int32_t end);
 /* Returns the graph of the sizes. Records it when it is not there; the least recently used one makes room. *out is NULL
  * when the device has no memory for it. */

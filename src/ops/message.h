@@ -148,8 +148,9 @@ size_t um_message_bound(const um_batch *b, const um_message_capacity *capacity);
 /* Returns the bytes of a place for a bitmap. */
 size_t um_kept_bytes(int32_t vocab);
 /* Writes the message to `out`, which is aligned to UM_MESSAGE_ALIGN and holds `size` bytes. Returns its bytes, or 0
- * when it does not fit. The batch must fit into the capacity. kept: the bitmaps on the device of the message, which
- * must get it; NULL: it keeps none. A message that does not fit empties all places. */
+ * when it does not fit. The batch must fit into the capacity. kept: the bitmaps that the message's device keeps. That
+ * device must get all messages in the order in which they are packed. NULL: it keeps none. A message that does not fit
+ * empties all places. */
 size_t um_message_pack(const um_batch *b, const um_message_capacity *capacity, um_kept *kept, void *out, size_t size);
 
 #ifdef __cplusplus

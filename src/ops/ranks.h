@@ -81,8 +81,10 @@ typedef struct um_rank {
     um_ranks *group;
 } um_rank;
 
+/* Makes the state of a group of n ranks, 1 <= n <= UM_RANKS_MAX. A rank waits `timeout` seconds for the others. It is
+ * released with um_ranks_free. */
 um_ranks *um_ranks_new(int32_t n, double timeout);
-/* Makes g the group of a rank whose others are in other processes, behind this link. */
+/* Makes g the group of a rank whose others are in other processes, behind this link, which must outlive g. */
 struct um_link;
 void um_ranks_set_link(um_ranks *g, struct um_link *link);
 struct um_link *um_ranks_link(const um_ranks *g); /* NULL: the ranks are in one process */
@@ -127,8 +129,8 @@ um_status um_ranks_mirror(const um_rank *r, int slot, size_t bytes, um_err *err)
 /* The floats that one sum moves at a time between processes. */
 enum { UM_RANKS_CHUNK = 1 << 18 };
 /* Makes the floats [first, first + n) that the ranks publish under `slot` readable with um_ranks_gathered: to all
- * ranks, or with `all` false at least to rank 0. Between processes n may differ from rank to rank. Returns false like
- * um_ranks_meet. */
+ * ranks, or with `all` false at least to rank 0. With `all` n is the same on all ranks; else it may differ between
+ * processes. Returns false like um_ranks_meet. */
 bool um_ranks_gather(const um_rank *r, int slot, size_t first, size_t n, bool all);
 /* Returns the address of float `first` of a rank, after um_ranks_gather with the same slot and `first`. */
 const float *um_ranks_gathered(const um_rank *r, int slot, int32_t rank, size_t first);

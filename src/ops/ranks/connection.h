@@ -54,7 +54,8 @@ bool um_transfer(um_connection *c, int32_t n, double seconds, um_failed *why);
 bool um_connection_tells_failure(const um_connection *c, um_failed *why);
 /* Answers UM_FRAME_PING if it is the next frame, and takes it. */
 void um_connection_answer_ping(um_connection *c);
-/* Makes a socket fit for frames: no delay, no blocking, probes while it is idle. */
+/* Makes a socket fit for frames: no delay, no blocking, probes while it is idle. c takes over fd, also after an error,
+ * and is released with um_connection_close. Errors: UM_EIO. */
 um_status um_connection_init(um_connection *c, int fd, int32_t rank, um_err *err);
 void um_connection_close(um_connection *c);
 

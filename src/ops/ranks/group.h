@@ -79,8 +79,9 @@ const um_batch *um_kept_batch_take(um_kept_batch *k, const um_batch *b);
 /* Copies the answers of a finished pass to the batch that was taken last. */
 void um_kept_batch_answer(const um_kept_batch *k, const um_batch *b);
 
-/* Joins the device of this process with those of the other processes (unite.c). A device whose thread hangs afterwards
- * is stuck. Errors: UM_EUNSUPPORTED, UM_EDEVICE; UM_EINVAL, two ranks have the same device. */
+/* Joins the device of this process with those of the other processes (unite.c). When it gives up while the thread that
+ * joins them still runs, d->is_stuck is set. Errors: UM_EUNSUPPORTED, UM_EDEVICE; UM_ELIMIT, there is no thread;
+ * UM_EINVAL, two ranks have the same device. */
 um_status um_group_unite(um_device *d, um_err *err);
 
 /* The batches that rank 0 sends to the ranks in other processes (remote.c). Errors are those of um_link_tell. `leads`:

@@ -19,7 +19,7 @@ struct um_remote {
     um_soft *soft;                /* [max_tokens] */
     um_answer *answer;            /* [max_rows] unused: rank 0 has the answers */
     um_batch batch;
-    um_kept kept;      /* places for bitmaps, with whole rows. The words of the first one are behind any message */
+    um_kept kept;      /* places for bitmaps, with whole rows. kept.first is a word offset behind any message */
     uint32_t *bitmap;  /* the other ranks: [kept.n][kept.words] */
     uint64_t *number;  /* [kept.n] numbers of the bitmaps (um_row.allow_id); 0: the place is empty */
     uint64_t n_stored; /* the last number */
