@@ -64,8 +64,10 @@ um_status um_cu_graph_for(um_forward *f, const um_message_capacity *capacity, co
     cudaGraphExec_t exec = NULL;
     *out = NULL;
     if (f->full) return UM_OK;
-    um_status s = record(f, capacity, sizes, &exec, err);
-    if (s) return s == UM_ENOMEM ? stop_recording(f) : s;
+    um_err why = {};
+    um_status s = record(f, capacity, sizes, &exec, &why);
+    if (s == UM_ENOMEM) return stop_recording(f); /* no error: *err stays as it is */
+    if (s) return um_fail(err, s, "%s", why.msg);
     um_cu_graph *g = place_for(f);
     *g = {*sizes, exec, (int64_t)f->n_submitted};
     *out = exec;
