@@ -223,14 +223,15 @@ static um_status weight_new(um_device *d, um_weight **out, const um_tensor *part
                             um_err *err) {
     int64_t rows = 0;
     const int64_t in = part[0].dim[1];
+    *out = NULL;
+    um_status s = um_cu_use(d, err);
+    if (s) return s;
     for (int i = 0; i < n_parts; i++) rows += part[i].dim[0];
     if (type == UM_F8 && !um_cu_fp8_suits(rows, in)) type = d->dtype;
     um_weight *w = UM_NEW(um_weight);
     um_cu_matrix *m = &w->m;
     *m = {(int32_t)rows, (int32_t)in, type == UM_F32 || type == UM_F8 ? type : d->dtype, NULL, NULL};
-    um_status s = um_cu_use(d, err);
-    if (!s)
-        s = um_cu_alloc(&m->data, um_mul(um_mul((size_t)rows, (size_t)in), um_dtype_size(m->type)), part[0].name, err);
+    s = um_cu_alloc(&m->data, um_mul(um_mul((size_t)rows, (size_t)in), um_dtype_size(m->type)), part[0].name, err);
     if (!s && m->type == UM_F8)
         s = um_cu_alloc((void **)&m->scale, um_mul((size_t)rows, sizeof *m->scale), part[0].name, err);
     if (!s)
