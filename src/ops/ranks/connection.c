@@ -46,6 +46,12 @@ void um_connection_send(um_connection *c, um_frame_type type, const void *data, 
     c->out_all = sizeof c->out + n;
 }
 
+bool um_connection_drop(um_connection *c) {
+    const bool is_in_frame = c->out_at > 0 && c->out_at < c->out_all;
+    if (!is_in_frame) c->out_at = c->out_all = 0;
+    return !is_in_frame;
+}
+
 void um_connection_send_results(um_connection *c, const float *p, size_t n, um_rank_time time) {
     um_connection_send(c, UM_FRAME_DATA, p, n * sizeof *p);
     c->out.time = time;

@@ -46,6 +46,8 @@ typedef struct um_connection {
 void um_connection_send(um_connection *c, um_frame_type type, const void *data, size_t n);
 void um_connection_send_results(um_connection *c, const float *p, size_t n, um_rank_time time);
 void um_connection_receive(um_connection *c, um_frame_type wanted, void *to, size_t room);
+/* Drops a frame of which nothing has been sent. Returns false when a part of it has been: no other can be sent then. */
+bool um_connection_drop(um_connection *c);
 /* Finishes all frames of the connections c [n]. seconds < 0: without a limit. Returns false when a connection is lost,
  * the time is over, or a frame UM_FRAME_FAILED has arrived: *why then has the rank to blame and the words. */
 bool um_transfer(um_connection *c, int32_t n, double seconds, um_failed *why);

@@ -232,8 +232,10 @@ void um_group_forward_free(um_forward *f) {
         return;
     }
     for (int32_t r = f->d->n; r-- > 0;) f->d->inner->forward_free(f->member[r].forward);
-    if (f->remote && !um_ranks_is_broken(f->shared, NULL) && !settle(f, NULL))
-        (void)um_link_tell(f->d->link, UM_FRAME_FREE, NULL, 0, NULL);
+    um_err lost = {0};
+    if (f->remote && !um_ranks_is_broken(f->shared, NULL) && !settle(f, NULL) &&
+        um_link_tell(f->d->link, UM_FRAME_FREE, NULL, 0, &lost))
+        (void)fail_link(f, &lost);
     um_remote_free(f->remote);
     um_kept_batch_free(f->kept);
     um_group_networks_free(&f->networks);

@@ -94,7 +94,7 @@ static um_status compare_facts(int32_t rank, const char *theirs, const char *our
     }
     const size_t name = strcspn(b, ":\n");
     if (!*a && !*b) return UM_OK;
-    if (name > n || name > m || memcmp(a, b, name) != 0)
+    if (!*a || !*b || name > n || name > m || memcmp(a, b, name) != 0)
         return um_fail(err, UM_EINVAL, "rank %d is of another version than rank 0", rank);
     const um_str there = value_of(a, n, name), here = value_of(b, m, name);
     return um_fail(
@@ -233,6 +233,8 @@ static um_status offer_board(um_link *l, um_err *err) {
 
 static um_status gather_ranks(um_link *l, const um_launch *launch, const char *facts, um_err *err) {
     int listener = -1;
+    um_err unread;
+    if (!err) err = &unread; /* the other ranks get its message */
     um_status s = open_listener(launch, &listener, err);
     for (int32_t r = 1; r < l->n; r++) *connection_of(l, r) = (um_connection){.fd = -1, .rank = r};
     l->n_connections = l->n - 1;

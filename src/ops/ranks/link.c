@@ -2,6 +2,7 @@
 #include "ops/ranks/link.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
 #include "ops/ranks/link_open.h"
 
@@ -39,11 +40,12 @@ void um_link_fail(um_link *l, int32_t rank, const char *message) {
     snprintf(f.message, sizeof f.message, "%s", message);
     for (int32_t i = 0; i < l->n_connections; i++) {
         um_connection *c = &l->c[i];
-        /* In the middle of a frame, only the end of the connection can be told. */
-        if (c->fd < 0 || c->rank == rank || c->out_at < c->out_all) continue;
+        if (c->fd < 0 || c->rank == rank) continue;
         c->receives = false;
-        um_connection_send(c, UM_FRAME_FAILED, &f, sizeof f);
-        (void)um_transfer(c, 1, FAREWELL_SECONDS, &ignored);
+        if (um_connection_drop(c)) {
+            um_connection_send(c, UM_FRAME_FAILED, &f, sizeof f);
+            (void)um_transfer(c, 1, FAREWELL_SECONDS, &ignored);
+        } else (void)shutdown(c->fd, SHUT_RDWR); /* the other rank can be told nothing else */
     }
 }
 
@@ -52,7 +54,7 @@ void um_link_close(um_link *l) {
     if (!l) return;
     for (int32_t i = 0; i < l->n_connections; i++) {
         um_connection *c = &l->c[i];
-        if (!l->has_failed && l->rank == 0 && c->fd >= 0) {
+        if (!l->has_failed && l->rank == 0 && c->fd >= 0 && um_connection_drop(c)) {
             um_connection_send(c, UM_FRAME_END, NULL, 0);
             (void)um_transfer(c, 1, FAREWELL_SECONDS, &ignored);
         }

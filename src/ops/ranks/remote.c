@@ -416,6 +416,7 @@ static um_status copy_page(follower *w, um_str body, um_err *err) {
 
 static um_status obey(follower *w, um_frame_type type, um_str body, um_err *err) {
     switch (type) {
+    case UM_FRAME_PING: return um_link_answer(w->d->link, UM_FRAME_PONG, NULL, 0, err);
     case UM_FRAME_FORWARD: return begin_forward(w, body, err);
     case UM_FRAME_WARM: return warm(w, body, err);
     case UM_FRAME_PASS: return run_pass(w, body, err);

@@ -123,8 +123,10 @@ static um_status meet(const um_device *d, um_err *err) {
 
 um_status um_group_unite(um_device *d, um_err *err) {
     uniting *u = UM_NEW(uniting);
+    um_err unread;
     pthread_t thread;
     int32_t rank = d->first;
+    if (!err) err = &unread; /* the other ranks get its message */
     u->d = d;
     um_status s = exchange_cards(d, &u->leader, err);
     if (!s && pthread_create(&thread, NULL, run, u))
