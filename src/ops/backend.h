@@ -147,8 +147,9 @@ struct um_backend {
     /* Starts a pass over the batch. The caller must not change the batch before `wait` has returned. A pass must
      * compute the final hidden rows that b->row and b->save name. The other tokens need only their keys, values and
      * selections in the last layer, except tokens whose experts are chosen together with those of such a row
-     * (um_network.route_block). Errors: UM_EDEVICE. After an error of this function or of `wait`, predictions and all
-     * keys and values are undefined, and only forward_free may be called. */
+     * (um_network.route_block). Errors: UM_EDEVICE, UM_ENOMEM, and UM_ELIMIT or UM_EINVAL for a batch that the device
+     * can't take. After an error of this function or of `wait`, predictions and all keys and values are undefined, and
+     * only forward_free may be called. */
     um_status (*submit)(um_forward *f, const um_batch *b, um_err *err);
     /* Waits for the end of the submitted pass. The predictions are complete when it returns UM_OK. Errors: UM_EDEVICE.
      */
