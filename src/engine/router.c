@@ -145,8 +145,9 @@ size_t um_router_pending(const um_router *r) {
 
 um_status um_router_abort(um_router *r, int64_t id, um_err *err) {
     um_status st = UM_ENOENT;
-    for (int32_t i = 0; i < r->n && st == UM_ENOENT; i++) st = um_engine_abort(r->engine[i], id, err);
-    return st;
+    um_err why = {0};
+    for (int32_t i = 0; i < r->n && st == UM_ENOENT; i++) st = um_engine_abort(r->engine[i], id, &why);
+    return st ? um_fail(err, st, "%s", why.msg) : UM_OK;
 }
 
 /* Adds up all fields of um_stats. The initialisers have no field names, so that the compiler warns when a field of the

@@ -383,7 +383,9 @@ static void aborts_a_request_wherever_it_is(void **state) {
     for (int32_t i = 0; i < REQUESTS; i++) id[i] = add_numbered(r, i, &a[i]);
     for (int32_t i = 0; i < 2; i++) assert_int_equal(um_router_step(r, NULL), UM_OK);
     for (int32_t i = 0; i < REQUESTS; i += 2) {
+        err = (um_err){0};
         assert_int_equal(um_router_abort(r, id[i], &err), UM_OK);
+        assert_int_equal(err.code, UM_OK);
         assert_true(a[i].done && a[i].finish == UM_FINISH_ABORTED);
         assert_int_equal(um_router_abort(r, id[i], &err), UM_ENOENT);
     }
