@@ -73,12 +73,13 @@ static um_status fail_automatic(const um_engine *e, const um_memory_plan *p, um_
 /* A fixed number of pages may take all free memory. */
 static um_status check_fixed(const um_engine *e, const um_memory_plan *p, um_err *err) {
     char name[UM_DEVICE_NAME_MAX], text[3][UM_BYTES_TEXT];
-    if (p->is_host || p->workspace + p->page * p->pages <= p->there) return UM_OK;
+    const double pages = p->page * p->pages + p->near;
+    if (p->is_host || p->workspace + pages <= p->there) return UM_OK;
     um_model_device_name(e->model, name);
     return um_fail_param(err, UM_ENOMEM, "num_pages",
                          "activations %s and %d KV pages %s don't fit on %s: %s are free beside the weights",
-                         um_bytes_text(text[0], p->workspace), p->pages, um_bytes_text(text[1], p->page * p->pages),
-                         name, um_bytes_text(text[2], p->there));
+                         um_bytes_text(text[0], p->workspace), p->pages, um_bytes_text(text[1], pages), name,
+                         um_bytes_text(text[2], p->there));
 }
 
 /* Every answer that has a place needs its window, a canvas, and a page at each end; and a step stores at most
