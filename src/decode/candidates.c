@@ -4,7 +4,7 @@
 #include "decode/candidates.h"
 
 bool um_remasks(const um_req *r) {
-    return !r->sampler->edits && !r->compat->no_remasking && !isnan(r->how.remask_threshold);
+    return !r->sampler->edits && !r->compat->no_remasking && r->how.remask_threshold > 0; /* NAN: off */
 }
 
 void um_candidates_init(um_candidates *v, um_req *r, int32_t len, int32_t n_blocks) {
@@ -46,8 +46,8 @@ void um_candidates_clear_memory(um_candidates *v, const um_block *b) {
 }
 
 int32_t um_candidates_edits_max(const um_req *r, int32_t len) {
-    int32_t own = r->sampler->edits_max ? r->sampler->edits_max(r) : 0;
-    return (own + um_req_bad_edits_max(r)) * len;
+    const int64_t own = r->sampler->edits_max ? r->sampler->edits_max(r) : 0;
+    return (int32_t)UM_MIN((own + um_req_bad_edits_max(r)) * len, INT32_MAX);
 }
 
 /* ---- Plan -------------------------------------------------------------------------------------------------------- */
@@ -163,26 +163,32 @@ um_decision *um_candidates_decide(um_candidates *v, um_req *r, const um_answer *
     return &v->decision;
 }
 
-/* Adds to the decision the filled positions that become masks again: fewer than the pass fills, and none if it fills
- * the whole block. */
-static void remask(um_candidates *v) {
+/* Makes masks of filled positions: of fewer than the pass has filled, and of none if it has filled the whole block. */
+static void remask(um_candidates *v, um_req *r, int32_t n_written) {
+    um_decision *d = &v->decision;
+    const int32_t first = d->n;
+    if (n_written == v->input.n) return;
     /* The filled positions follow the candidates in the arrays. um_remask never touches the first n_fixed positions. */
     um_sampler_input filled = v->input;
     filled.n_fixed = v->input.n;
     filled.n = v->input.n + v->n_filled;
-    if (v->decision.n < v->input.n) um_remask(&filled, v->decision.n - 1, &v->decision);
+    um_remask(&filled, n_written - 1, d);
+    for (int32_t i = first; i < d->n; i++) um_req_erase(r, v->position[d->at[i]]);
 }
 
 void um_candidates_commit(um_candidates *v, um_req *r, um_block *b) {
     const um_sampler_input *c = &v->input;
     const um_decision *d = &v->decision;
-    if (v->n_filled) remask(v);
+    int32_t n_written = 0;
     for (int32_t i = 0; i < d->n; i++) {
         int32_t p = v->position[d->at[i]];
         if (d->id[i] == UM_MASKED) um_req_erase(r, p);
-        else if (d->id[i] != c->mask_id && um_req_accepts(r, p, d->id[i]))
+        else if (d->id[i] != c->mask_id && um_req_accepts(r, p, d->id[i])) {
             um_req_write(r, p, d->id[i], &c->answer[d->at[i]]);
+            n_written++;
+        }
     }
+    if (v->n_filled) remask(v, r, n_written);
     if (r->fill && c->n) um_req_write_forced(r, v->position[0], v->position[c->n - 1] + 1);
     b->n_masks = 0;
     for (int32_t i = 0; i < c->n + v->n_filled; i++) b->n_masks += um_req_masked(r, v->position[i]);

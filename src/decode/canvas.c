@@ -168,7 +168,7 @@ void um_canvas_feed(um_req *r, um_pass *pass, um_pass_kind kind, int32_t start, 
 static void skip_empty_steps(um_canvas *c, um_req *r) {
     um_candidates *v = &c->candidates;
     const bool draws = r->sampler->is_independent;
-    while (draws ? um_candidates_decide(v, r, NULL)->n == 0 : v->input.keep == 0)
+    while (v->input.n > 0 && (draws ? um_candidates_decide(v, r, NULL)->n == 0 : v->input.keep == 0))
         um_candidates_set_step(v, r, ++c->block.count);
 }
 
@@ -182,10 +182,16 @@ static void guide(const um_req *r, const um_pass *pass, um_row *row) {
     row->w[1] = -g;
 }
 
+/* Returns the end of the positions that the block may write. A constraint plans the text up to the limit only. */
+static int32_t written_end(const um_canvas *c, const um_req *r) {
+    return r->fill ? UM_MIN(um_canvas_stop(c), r->limit) : um_canvas_stop(c);
+}
+
 void um_canvas_add_rows(um_canvas *c, um_req *r, um_pass *pass, int32_t first) {
-    um_req_prepare_rows(r, c->block.start, um_canvas_stop(c));
+    const int32_t end = written_end(c, r);
+    um_req_prepare_rows(r, c->block.start, end);
     c->block.total_steps++;
-    um_candidates_find(&c->candidates, r, &c->block, um_canvas_stop(c));
+    um_candidates_find(&c->candidates, r, &c->block, end);
     skip_empty_steps(c, r);
     um_candidates_add_rows(&c->candidates, r, pass, first);
     for (int32_t i = 0; i < pass->n_rows; i++) guide(r, pass, &pass->row[i]);
@@ -207,20 +213,30 @@ void um_canvas_rebuild(um_canvas *c, um_req *r, um_pass *pass) {
 
 /* ---- Apply ------------------------------------------------------------------------------------------------------- */
 
-/* Adds the block's first position to the decision, if it is a mask. */
+/* Puts the block's first position in front of the decision, if it is a mask. A token that is written before others is
+ * accepted whatever these are. */
 static void add_lead(um_canvas *c, const um_req *r) {
     const um_sampler_input *all = &c->candidates.input;
     um_decision *d = &c->candidates.decision;
     /* With shifted predictions the first position can't be remasked, because later passes do not feed the row that
      * predicts it. */
     c->block.editable_start = r->traits->shift;
-    if (all->position[0] != c->block.start) return;
-    for (int32_t i = 0; i < d->n; i++)
-        if (d->at[i] == 0) return;
-    /* Samplers that commit a given number of tokens decide the best token first, so the last decision is dropped. */
-    bool counted = r->sampler->schedule != UM_SCHEDULE_NONE && !r->sampler->is_independent;
-    if (counted && d->n > 0) d->n--;
-    um_decide(d, all, 0);
+    if (all->n == 0 || all->position[0] != c->block.start) return;
+    int32_t lead = 0;
+    while (lead < d->n && d->at[lead] != 0) lead++;
+    if (lead == d->n) {
+        /* Samplers that commit a given number of tokens decide the best token first, so the last decision is dropped.
+         */
+        bool counted = r->sampler->schedule != UM_SCHEDULE_NONE && !r->sampler->is_independent;
+        if (counted && d->n > 0) d->n--;
+        um_decide(d, all, 0);
+        lead = d->n - 1;
+    }
+    const int32_t id = d->id[lead];
+    memmove(d->at + 1, d->at, (size_t)lead * sizeof *d->at);
+    memmove(d->id + 1, d->id, (size_t)lead * sizeof *d->id);
+    d->at[0] = 0;
+    d->id[0] = id;
 }
 
 bool um_canvas_rebuilt(um_canvas *c) {

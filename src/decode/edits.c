@@ -77,6 +77,18 @@ static int32_t count_allowed(const um_req *r, int32_t vocab) {
     return n;
 }
 
+/* Counts the ids that delete or insert a token and that neither allowed ids nor edits rule out. */
+static int32_t count_moves(const um_req *r, const um_edit *edit, int32_t n, int32_t vocab) {
+    const int32_t move[] = {r->traits->delete_id, r->traits->split_id};
+    int32_t left = 0;
+    for (size_t i = 0; i < UM_LEN(move); i++) {
+        bool is_banned = move[i] < 0 || move[i] >= vocab || !is_move(r, move[i]) || !is_allowed(r, move[i]);
+        for (int32_t k = 0; k < n && !is_banned; k++) is_banned = edit[k].ban && edit[k].id == move[i];
+        left += !is_banned;
+    }
+    return left;
+}
+
 bool um_req_edits_leave_token(const um_req *r, int32_t vocab) {
     /* The early list bans at least what the other one bans. */
     const bool early = r->sampling.min_tokens > 0;
@@ -88,7 +100,7 @@ bool um_req_edits_leave_token(const um_req *r, int32_t vocab) {
         last = edit[i].id;
         left -= last < vocab && is_allowed(r, last);
     }
-    return left > 0;
+    return left > count_moves(r, edit, n, vocab);
 }
 
 void um_req_edits_free(um_req *r) {

@@ -66,12 +66,16 @@ static um_request request(um_engine *e, int32_t kind, const char *text, test_ans
     return r;
 }
 
+static void choose(um_request *r, const char *strategy, const char *sampler) {
+    snprintf(r->decoding.strategy, sizeof r->decoding.strategy, "%s", strategy);
+    snprintf(r->decoding.sampler, sizeof r->decoding.sampler, "%s", sampler);
+}
+
 static void add(um_engine *e, const how *h, int32_t i, test_answer *a) {
     const um_constraint *c = &constraints[i % KINDS];
     um_request r = request(e, c->kind, c->text, a);
     um_err err = {0};
-    snprintf(r.decoding.strategy, sizeof r.decoding.strategy, "%s", h->strategy);
-    snprintf(r.decoding.sampler, sizeof r.decoding.sampler, "%s", h->sampler);
+    choose(&r, h->strategy, h->sampler);
     r.decoding.accept_threshold = 0.6F;
     r.decoding.buffer_size = h->buffer_size;
     r.decoding.remask_threshold = h->remask_threshold;
@@ -174,6 +178,60 @@ static void fixed_text_costs_no_passes(void **state) {
     test_close(&t);
 }
 
+/* ---- Parameters beside a constraint ------------------------------------------------------------------------------ */
+
+/* No probability is below 0. */
+static void a_remask_threshold_of_0_changes_nothing(void **state) {
+    (void)state;
+    static test_answer zero, off;
+    test_engine t;
+    open_model(&t, "tiny-block");
+    for (int i = 0; i < 2; i++) {
+        um_request r = request(t.engine, UM_CONSTRAINT_REGEX, "[a-z]{2,8}( [a-z]+){1,3}[.!?]", i ? &zero : &off);
+        choose(&r, "multi_bd", "confidence");
+        r.decoding.remask_threshold = i ? 0 : NAN;
+        test_drop_unread(&r.decoding);
+        assert_int_equal(um_engine_add(t.engine, &r, NULL, NULL), UM_OK);
+        while (um_engine_pending(t.engine)) step(t.engine);
+    }
+    assert_true(off.n > 1);
+    assert_string_equal(zero.text, off.text);
+    test_close(&t);
+}
+
+/* The sampler accepts the tokens behind the limit, which the constraint has no place for. */
+static void a_canvas_may_reach_beyond_the_limit(void **state) {
+    (void)state;
+    enum { LIMIT = 16, PASSES = 200 };
+    static test_answer a;
+    test_engine t;
+    open_model(&t, "tiny-full");
+    um_request r = request(t.engine, UM_CONSTRAINT_REGEX, "[a-z]{2,8}( [a-z]+){1,3}[.!?]", &a);
+    choose(&r, "full", "confidence");
+    r.decoding.accept_threshold = 0.6F;
+    r.decoding.gen_length = r.decoding.block_size = 4 * LIMIT;
+    r.sampling.max_tokens = LIMIT;
+    test_drop_unread(&r.decoding);
+    assert_int_equal(um_engine_add(t.engine, &r, NULL, NULL), UM_OK);
+    for (int i = 0; i < PASSES && um_engine_pending(t.engine); i++) step(t.engine);
+    assert_true(a.done);
+    assert_int_equal(a.finish, UM_FINISH_EOS);
+    assert_in_range(a.n, 1, LIMIT);
+    test_close(&t);
+}
+
+static void repetitions_of_nothing_are_nothing(void **state) {
+    (void)state;
+    static test_answer a;
+    test_engine t;
+    open_model(&t, "tiny-block");
+    um_request r = request(t.engine, UM_CONSTRAINT_REGEX, "ok((((){60000}){60000}){60000}){60000}", &a);
+    assert_int_equal(um_engine_add(t.engine, &r, NULL, NULL), UM_OK);
+    test_drain(t.engine);
+    assert_string_equal(a.text, "ok");
+    test_close(&t);
+}
+
 /* ---- Bounds ------------------------------------------------------------------------------------------------------ */
 
 /* Each text of 17 letters has a state of its own. The answers beside it go on. */
@@ -242,6 +300,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_strategy_keeps_to_a_constraint),
         cmocka_unit_test(fixed_text_costs_no_passes),
+        cmocka_unit_test(a_remask_threshold_of_0_changes_nothing),
+        cmocka_unit_test(a_canvas_may_reach_beyond_the_limit),
+        cmocka_unit_test(repetitions_of_nothing_are_nothing),
         cmocka_unit_test(a_constraint_that_meets_its_bound_ends_its_answer),
         cmocka_unit_test(what_can_not_be_kept_is_refused),
     };

@@ -23,6 +23,9 @@ static const how hows[] = {{"llada", "full", "low_confidence", NAN},
                            {"llada", "sparse", "low_confidence", NAN},
                            {"llada", "d2f", "confidence", NAN},
                            {"dream", "full", "origin", NAN},
+                           {"dream", "prefix_cache", "confidence", NAN},
+                           {"dream", "prefix_cache", "origin", NAN},
+                           {"dream", "dual_cache", "confidence", NAN},
                            {"sdar", "multi_bd", "confidence", NAN},
                            {"sdar", "multi_bd", "dynamic", 0.4F},
                            {"llada2", "multi_bd", "edit", NAN},
@@ -51,6 +54,7 @@ static void add(um_engine *e, const how *h, const char *const *bad, size_t n_bad
     snprintf(r.decoding.strategy, sizeof r.decoding.strategy, "%s", h->strategy);
     snprintf(r.decoding.sampler, sizeof r.decoding.sampler, "%s", h->sampler);
     r.decoding.accept_threshold = 0.3F;
+    if (um_streq(h->model, "dream")) r.decoding.block_size = 4;
     r.decoding.remask_threshold = h->remask_threshold;
     test_drop_unread(&r.decoding);
     r.sampling.max_tokens = TOKENS;
@@ -126,7 +130,7 @@ static void a_bad_word_of_one_token_is_banned(void **state) {
     test_engine t;
     test_config(&c, "sdar", path, sizeof path);
     test_open(&t, &c);
-    add(t.engine, &hows[8], single, 1, 1, &a);
+    add(t.engine, &hows[11], single, 1, 1, &a);
     test_drain(t.engine);
     assert_int_equal(a.n, TOKENS);
     for (int32_t i = 0; i < a.n; i++) assert_int_not_equal(a.token[i], 5);
@@ -224,12 +228,34 @@ static void requests_that_leave_no_token_are_refused(void **state) {
     test_close(&t);
 }
 
+/* These two ids delete and insert tokens, so an answer can't consist of them. */
+static void ids_that_move_tokens_are_no_tokens(void **state) {
+    (void)state;
+    static const int32_t moves[] = {505, 506, 5};
+    char path[256];
+    um_config c;
+    test_engine t;
+    um_request r;
+    um_err err = {0};
+    test_config(&c, LLADA22, path, sizeof path);
+    test_open(&t, &c);
+    um_request_init(t.engine, &r);
+    r.text = "t1";
+    r.text_len = 2;
+    r.allowed_ids = moves;
+    for (r.n_allowed_ids = 1; r.n_allowed_ids < 3; r.n_allowed_ids++)
+        refuse(t.engine, &r, UM_EINVAL, "allowed_token_ids");
+    assert_int_equal(um_engine_check_request(t.engine, &r, &err), UM_OK);
+    test_close(&t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_have_no_bad_word_and_allowed_ids_only),
         cmocka_unit_test(a_bad_word_of_one_token_is_banned),
         cmocka_unit_test(wrong_constraints_are_refused_by_name),
         cmocka_unit_test(requests_that_leave_no_token_are_refused),
+        cmocka_unit_test(ids_that_move_tokens_are_no_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 /* When and why an answer ends: limits, end of sequence, runs of equal tokens. Also penalties and remasking. */
+#include "decode/candidates.h"
 #include "decode_script.h"
 
 static const int32_t prompt5[] = {11, 12, 13, 14, 15};
@@ -454,6 +455,18 @@ static void compat_accepts_remask_threshold_and_ignores_it(void **state) {
     end(&b);
 }
 
+/* ---- Room in a step ---------------------------------------------------------------------------------------------- */
+
+/* 256 words of 1,024 tokens in a block of 8,192: so many edits are more than any step has room for. */
+static void many_bad_words_need_no_small_room(void **state) {
+    (void)state;
+    static const int32_t ends[] = {1 << 18};
+    static const um_sampler plain;
+    const um_req r = {.sampler = &plain, .n_bad = 1, .bad_end = ends};
+    assert_int_equal(um_candidates_edits_max(&r, 10), 10 << 18);
+    assert_int_equal(um_candidates_edits_max(&r, 8192), INT32_MAX);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(max_tokens_is_exact),
@@ -481,6 +494,7 @@ int main(void) {
         cmocka_unit_test(the_most_doubted_go_first),
         cmocka_unit_test(samplers_that_edit_take_nothing_back),
         cmocka_unit_test(compat_accepts_remask_threshold_and_ignores_it),
+        cmocka_unit_test(many_bad_words_need_no_small_room),
     };
     return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
 }

@@ -135,7 +135,7 @@ static int32_t feed_end(const um_req *r, const indel *s, int32_t budget) {
 static um_need need(const um_req *r) {
     const indel *s = (const indel *)r->state;
     const int32_t B = s->len, end = s->start + B, all = UM_CEIL_DIV(r->limit, B) * B;
-    const int32_t edits = um_req_bad_edits_max(r) * B;
+    const int32_t edits = (int32_t)UM_MIN((int64_t)um_req_bad_edits_max(r) * B, INT32_MAX);
     return (um_need){.tokens = end - r->stored,
                      .least = feed_end(r, s, 0) - r->stored,
                      .rows = B,
