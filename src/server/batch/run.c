@@ -220,6 +220,7 @@ static void prepare_done(void *arg, um_status s, const um_err *err) {
     apply_draft(r);
     if (!s && !b->n_errors) s = um_lines_open(&r->in, r->input, &own);
     if (s) {
+        close_ledgers(r); /* another attempt opens them again */
         pause_run(r, &own);
         return;
     }
