@@ -48,6 +48,7 @@ const char *um_worker_pool_down_reason(const um_worker_pool *p) { return (void)p
 bool um_worker_pool_failed(const um_worker_pool *p, um_err *err) { return (void)p, (void)err, false; }
 void um_worker_pool_get_stats(const um_worker_pool *p, um_msg_stats *out) { (void)p, *out = (um_msg_stats){0}; }
 int32_t um_worker_pool_outstanding(const um_worker_pool *p) { return (void)p, 0; }
+int32_t um_worker_pool_open_calls(const um_worker_pool *p) { return (void)p, 0; }
 void um_worker_pool_cancel_all(um_worker_pool *p, const um_err *why) { (void)p, (void)why; }
 void um_worker_pool_shutdown(um_worker_pool *p, double grace, void (*done)(void *arg), void *arg) {
     (void)p, (void)grace;

@@ -151,9 +151,13 @@ static void say_finish(fake_worker *w, uint64_t rid, int32_t index) {
 
 /* ---- Each test --------------------------------------------------------------------------------------------------- */
 
+static bool saw_idle_wake; /* the pool was awake while worker 0 still slept */
+
 static void count_change(void *arg, um_worker_pool *of) {
     assert_non_null(of);
     ++*(int *)arg;
+    const bool sleeps = um_worker_pool_get_status(of, 0).state == UM_WORKER_ASLEEP;
+    saw_idle_wake |= sleeps && um_worker_pool_get_rest(of) == UM_POOL_AWAKE;
 }
 static int n_changes;
 
@@ -170,6 +174,7 @@ static int open_pool(void **state) {
     config.heartbeat = 0.05F;
     n_changes = 0;
     n_taken = 0;
+    saw_idle_wake = false;
     base = event_base_new();
     if (um_worker_pool_new(&pool, base, &config, count_change, &n_changes, &err)) fail_msg("%s", err.msg);
     return 0;
@@ -473,15 +478,29 @@ static void a_delay_of_the_frontend_is_no_silence_of_its_workers(void **state) {
     assert_string_equal(um_worker_pool_down_reason(pool), "");
 }
 
+/* Worker 0 answers no ping until it counts as silent; worker 1 does. */
+static void fall_silent(void) {
+    for (double end = um_now() + 20; um_now() < end;) {
+        turn();
+        if (um_worker_pool_get_status(pool, 0).state == UM_WORKER_SILENT) return;
+        if (received(&b, UM_MSG_PING)) say(&b, (um_msg){.type = UM_MSG_PONG, .ping = b.got.ping});
+    }
+    fail_msg("worker 0 does not count as silent");
+}
+
+static void expect_call(fake_worker *w, const char *name) {
+    UNTIL(received(w, UM_MSG_CALL));
+    if (!um_str_eq(w->got.call.name, um_str_of(name)))
+        fail_msg("%.*s, expected %s", (int)w->got.call.name.n, w->got.call.name.p, name);
+}
+
 static void a_silent_worker_loses_its_requests_and_may_come_back(void **state) {
     (void)state;
     recorder e = {0}, later = {0};
     uint64_t rid = submit(&e, 1);
-    double end = um_now() + 20;
-    while (!e.n_failed && um_now() < end) {
-        turn();
-        if (received(&b, UM_MSG_PING)) say(&b, (um_msg){.type = UM_MSG_PONG, .ping = b.got.ping});
-    }
+    um_worker_pool_remember(pool, "x", "load_lora_adapter", UM_STR("{}"));
+    fall_silent();
+    assert_int_equal(e.n_failed, 1);
     assert_int_equal(e.status, 503);
     assert_int_equal(um_worker_pool_get_status(pool, 0).state, UM_WORKER_SILENT);
     assert_non_null(strstr(um_worker_pool_get_status(pool, 0).error, "no sign of life"));
@@ -489,9 +508,25 @@ static void a_silent_worker_loses_its_requests_and_may_come_back(void **state) {
     UNTIL(received(&a, UM_MSG_ABORT));
     assert_int_equal(a.got.abort.rid, rid);
     say_text(&a, rid, "late");
-    UNTIL(um_worker_pool_get_status(pool, 0).state == UM_WORKER_UP);
+    expect_call(&a, "wake_up"); /* it might sleep */
+    get_ready(&a);
+    expect_call(&a, "load_lora_adapter");
     assert_int_equal(e.n_texts, 0);
     assert_true(submit(&later, 1) > 0);
+}
+
+static void a_silent_worker_sleeps_with_the_others(void **state) {
+    (void)state;
+    fall_silent();
+    um_worker_pool_sleep(pool);
+    expect_call(&b, "sleep");
+    say(&b, (um_msg){.type = UM_MSG_RETURN, .ret = {b.got.call.call_id, UM_OK, {0}, UM_STR("{}")}});
+    UNTIL(um_worker_pool_get_rest(pool) == UM_POOL_ASLEEP);
+    say(&a, (um_msg){.type = UM_MSG_PONG});
+    expect_call(&a, "sleep");
+    assert_int_equal(um_worker_pool_get_status(pool, 0).state, UM_WORKER_ASLEEP);
+    um_worker_pool_wake(pool);
+    expect_call(&a, "wake_up");
 }
 
 /* ---- Routing ----------------------------------------------------------------------------------------------------- */
@@ -783,6 +818,34 @@ static void the_rate_is_of_the_last_report_with_denoising(void **state) {
     leave(&dead);
 }
 
+/* ---- Sleeping ---------------------------------------------------------------------------------------------------- */
+
+static void workers_sleep_when_no_call_is_open(void **state) {
+    (void)state;
+    reply r = {0};
+    um_worker_pool_call(pool, 0, "score", UM_STR("{}"), 20, on_reply, &r);
+    um_worker_pool_sleep(pool);
+    for (int i = 0; i < 20; i++) turn();
+    assert_false(received(&b, UM_MSG_CALL));
+    give_back(&a, UM_OK, "1");
+    UNTIL(r.n);
+    give_back(&b, UM_OK, "{}");
+    give_back(&a, UM_OK, "{}");
+    UNTIL(um_worker_pool_get_rest(pool) == UM_POOL_ASLEEP);
+}
+
+static void workers_that_are_woken_early_load_at_once(void **state) {
+    (void)state;
+    um_worker_pool_sleep(pool);
+    UNTIL(received(&a, UM_MSG_CALL));
+    um_worker_pool_wake(pool);
+    reply_with(&a, UM_OK, "{}");
+    give_back(&b, UM_OK, "{}");
+    UNTIL(um_worker_pool_get_rest(pool) == UM_POOL_AWAKE);
+    assert_false(saw_idle_wake);
+    assert_int_equal(um_worker_pool_get_status(pool, 0).state, UM_WORKER_LOADING);
+}
+
 /* ---- Shutting down ----------------------------------------------------------------------------------------------- */
 
 static void count(void *arg) { ++*(int *)arg; }
@@ -808,6 +871,19 @@ static void shutdown_waits_for_running_requests(void **state) {
     UNTIL(received(&b, UM_MSG_SHUTDOWN));
     assert_int_equal(um_worker_pool_get_status(pool, 0).state, UM_WORKER_STOPPED);
     assert_int_equal(n_stopped, 1);
+}
+
+static void shutdown_waits_for_calls(void **state) {
+    (void)state;
+    reply r = {0};
+    int n_stopped = 0;
+    um_worker_pool_call(pool, 0, "score", UM_STR("{}"), 20, on_reply, &r);
+    um_worker_pool_shutdown(pool, 600, count, &n_stopped);
+    for (int i = 0; i < 20; i++) turn();
+    assert_false(received(&b, UM_MSG_SHUTDOWN));
+    give_back(&a, UM_OK, "1");
+    UNTIL(n_stopped);
+    assert_string_equal(r.value, "1");
 }
 
 static void requests_that_outlast_the_grace_period_fail(void **state) {
@@ -882,6 +958,7 @@ int main(void) {
         TEST(a_failed_worker_reports_the_reason, open_and_enter),
         TEST(a_delay_of_the_frontend_is_no_silence_of_its_workers, open_and_enter),
         TEST(a_silent_worker_loses_its_requests_and_may_come_back, open_with_short_timeout),
+        TEST(a_silent_worker_sleeps_with_the_others, open_with_short_timeout),
         TEST(a_known_prefix_goes_to_its_worker, open_and_enter),
         TEST(routing_policies_are_applied, open_and_enter),
         TEST(a_call_returns_one_value_or_an_array, open_and_enter),
@@ -893,7 +970,10 @@ int main(void) {
         TEST(open_requests_fail_when_the_pool_is_freed, open_and_enter),
         TEST(sums_include_dead_workers, open_and_enter),
         TEST(the_rate_is_of_the_last_report_with_denoising, open_and_enter),
+        TEST(workers_sleep_when_no_call_is_open, open_and_enter),
+        TEST(workers_that_are_woken_early_load_at_once, open_and_enter),
         TEST(shutdown_waits_for_running_requests, open_and_enter),
+        TEST(shutdown_waits_for_calls, open_and_enter),
         TEST(requests_that_outlast_the_grace_period_fail, open_and_enter),
         TEST(bad_frames_are_dropped, open_and_enter),
     };

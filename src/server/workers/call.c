@@ -71,7 +71,9 @@ static void finish(um_pending_call *c) {
     else if (!c->err.code) put_parts(c, &value);
     c->done(c->arg, c->err.code, value.len ? value.data : "", &c->err);
     um_buf_free(&value);
+    um_worker_pool *pool = c->pool;
     free_call(c);
+    um_worker_pool_on_end(pool);
 }
 
 static void fail_part_as(um_pending_call *c, um_call_result *p, const um_err *why) {
@@ -145,6 +147,12 @@ static void send_spread(um_pending_call *c, um_str args) {
     }
     um_free(part);
     um_free(up);
+}
+
+int32_t um_worker_pool_open_calls(const um_worker_pool *pool) {
+    int32_t n = 0;
+    for (const um_pending_call *c = pool->calls; c; c = c->next) n++;
+    return n;
 }
 
 /* Returns the number of open calls of a worker. */

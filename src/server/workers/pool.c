@@ -15,15 +15,20 @@ bool um_worker_pool_send(um_worker_slot *slot, um_msg *msg) {
 
 /* ---- Generations ------------------------------------------------------------------------------------------------- */
 
+bool um_worker_pool_is_idle(const um_worker_pool *pool) { return pool->open.n == 0 && !pool->calls; }
+
+void um_worker_pool_on_end(um_worker_pool *pool) {
+    um_worker_pool_sleep_if_idle(pool);
+    if (pool->is_draining && !pool->is_stopping && um_worker_pool_is_idle(pool))
+        evtimer_add(pool->grace_timer, &(struct timeval){0}); /* the grace period is over */
+}
+
 /* Updates the load of a worker: a generation was opened (sign 1) or has ended (-1). */
 static void update_load(um_worker_pool *pool, const um_submission *g, int sign) {
     um_worker_slot *slot = &pool->slot[g->worker];
     slot->queued_tokens += sign * g->tokens;
     slot->n_requests += sign;
-    um_worker_pool_sleep_if_idle(pool);
-    /* When the last generation has ended while draining, the grace period is over. */
-    if (pool->is_draining && !pool->is_stopping && pool->open.n == 0)
-        evtimer_add(pool->grace_timer, &(struct timeval){0});
+    if (sign < 0) um_worker_pool_on_end(pool);
 }
 
 static uint64_t reject(int *status, int with, um_err *err, um_status code, const char *why) {
@@ -131,7 +136,7 @@ int um_http_status_of(um_status s) {
 
 /* ---- Shutting down ----------------------------------------------------------------------------------------------- */
 
-/* The grace period is over, or the last generation has ended: fails the rest and stops the workers. */
+/* The grace period is over, or the last generation or call has ended: fails the rest and stops the workers. */
 static void on_grace(evutil_socket_t fd, short what, void *arg) {
     (void)fd, (void)what;
     um_worker_pool *pool = arg;
@@ -149,7 +154,7 @@ void um_worker_pool_shutdown(um_worker_pool *pool, double grace, void (*done)(vo
     pool->on_stopped = done;
     pool->on_stopped_arg = arg;
     um_worker_pool_update_down_reason(pool);
-    struct timeval t = um_timeval(pool->open.n ? grace : 0);
+    struct timeval t = um_timeval(um_worker_pool_is_idle(pool) ? 0 : grace);
     evtimer_add(pool->grace_timer, &t);
 }
 

@@ -13,7 +13,8 @@ static void change(um_worker_pool *pool, um_pool_rest rest) {
 }
 
 void um_worker_pool_sleep_if_idle(um_worker_pool *pool) {
-    bool is_due = pool->rest == UM_POOL_DROWSY && !pool->is_sleep_sent && !pool->is_draining && pool->open.n == 0;
+    bool is_due =
+        pool->rest == UM_POOL_DROWSY && !pool->is_sleep_sent && !pool->is_draining && um_worker_pool_is_idle(pool);
     if (is_due) evtimer_add(pool->sleep_timer, &(struct timeval){0});
 }
 
@@ -24,10 +25,12 @@ void um_worker_pool_sleep(um_worker_pool *pool) {
     um_worker_pool_sleep_if_idle(pool);
 }
 
+/* Whoever waits for the workers must see that they load, so they begin before it is told. */
 static void wake_all(um_worker_pool *pool) {
-    change(pool, UM_POOL_AWAKE);
+    pool->rest = UM_POOL_AWAKE;
     for (int32_t i = 0; i < pool->n_slots; i++)
         if (pool->slot[i].state == UM_WORKER_ASLEEP) um_worker_slot_wake(&pool->slot[i]);
+    change(pool, UM_POOL_AWAKE);
 }
 
 void um_worker_pool_wake(um_worker_pool *pool) {
@@ -52,7 +55,7 @@ static void on_slept(void *arg, um_status st, const char *value, const um_err *e
 }
 
 void um_worker_pool_on_sleep_timer(um_worker_pool *pool) {
-    if (pool->rest != UM_POOL_DROWSY || pool->open.n || pool->is_sleep_sent) return;
+    if (pool->rest != UM_POOL_DROWSY || !um_worker_pool_is_idle(pool) || pool->is_sleep_sent) return;
     pool->is_sleep_sent = true;
     um_worker_pool_call(pool, -1, "sleep", UM_STR("{}"), SLEEP_SECONDS, on_slept, pool);
 }

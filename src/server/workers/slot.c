@@ -182,6 +182,16 @@ void um_worker_slot_on_loading(um_worker_slot *slot, const um_msg_loading *l) {
     um_worker_pool_update_down_reason(slot->pool);
 }
 
+/* Returns whether the worker has to sleep, because the others do. */
+static bool must_sleep(const um_worker_slot *slot) {
+    return slot->pool->rest == UM_POOL_ASLEEP || slot->pool->is_sleep_sent;
+}
+
+static void send_to_sleep(um_worker_slot *slot) {
+    send_call(slot, "sleep");
+    enter(slot, UM_WORKER_ASLEEP);
+}
+
 void um_worker_slot_on_ready(um_worker_slot *slot, um_str frame) {
     if (slot->state != UM_WORKER_LOADING) return;
     evtimer_del(slot->timer);
@@ -191,9 +201,8 @@ void um_worker_slot_on_ready(um_worker_slot *slot, um_str frame) {
     slot->is_overdue = false;
     slot->pool->ever_up = true;
     um_log(UM_LOG_INFO, "worker %u is up", slot->index);
-    if (slot->pool->rest == UM_POOL_ASLEEP || slot->pool->is_sleep_sent) {
-        send_call(slot, "sleep");
-        enter(slot, UM_WORKER_ASLEEP);
+    if (must_sleep(slot)) {
+        send_to_sleep(slot);
         return;
     }
     um_worker_slot_call_remembered(slot);
@@ -317,7 +326,7 @@ static void restart(um_worker_slot *slot) {
 /* ---- Remote workers ---------------------------------------------------------------------------------------------- */
 
 void um_worker_slot_on_hello(um_worker_slot *slot, const um_msg *msg) {
-    if (!slot->pool->config->remote_workers) return;
+    if (!slot->pool->config->remote_workers || slot->pool->is_stopping) return;
     if (msg->incarnation == slot->incarnation) return;
     if (slot->incarnation) {
         evtimer_del(slot->timer);
@@ -339,12 +348,16 @@ void um_worker_slot_on_hello(um_worker_slot *slot, const um_msg *msg) {
 
 /* ---- Silence ----------------------------------------------------------------------------------------------------- */
 
+/* A worker that responds again may sleep, or lack an adapter, because it got no calls or their results were dropped. It
+ * is told to wake up. One that is awake only says that it is ready. */
 void um_worker_slot_on_frame(um_worker_slot *slot) {
     slot->n_unanswered = 0;
     if (slot->state != UM_WORKER_SILENT || is_process(slot)) return;
     slot->error = (um_err){0};
+    slot->is_error_final = false;
     um_log(UM_LOG_INFO, "worker %u responds again", slot->index);
-    enter(slot, UM_WORKER_UP);
+    if (must_sleep(slot)) send_to_sleep(slot);
+    else um_worker_slot_wake(slot);
 }
 
 /* Returns the seconds of silence after which a worker fails. A worker is silent while its ranks wait for each other. It

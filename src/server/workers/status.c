@@ -122,7 +122,7 @@ void um_worker_pool_get_stats(const um_worker_pool *pool, um_msg_stats *out) {
         const um_msg_copy *k = &pool->slot[i].stats;
         if (!k->msg.type) continue;
         um_totals_add_counts(t, &k->msg.stats);
-        um_totals_add_amounts(t, &k->msg.stats);
+        if (pool->slot[i].state != UM_WORKER_SILENT) um_totals_add_amounts(t, &k->msg.stats);
     }
     *out = t->sum;
     out->prefill_step = t->prefill_step;

@@ -82,6 +82,8 @@ bool um_worker_pool_cancel_notify(um_worker_pool *pool, uint64_t rid, const um_s
 void um_worker_pool_abort(um_worker_pool *pool, uint64_t rid);
 /* Returns the number of generations that have not ended. */
 int32_t um_worker_pool_outstanding(const um_worker_pool *pool);
+/* Returns the number of calls that have not ended. */
+int32_t um_worker_pool_open_calls(const um_worker_pool *pool);
 /* Fails all generations with 503. */
 void um_worker_pool_cancel_all(um_worker_pool *pool, const um_err *why);
 
