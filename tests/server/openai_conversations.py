@@ -157,6 +157,9 @@ def conversations_of_requests_are_checked():
     bad("conversation", "no conversation", conversation=respond().id)
     bad("conversation", "previous_response_id", conversation=c.id, previous_response_id=respond().id)
     bad("conversation", "must be stored", conversation=c.id, store=False)
+    # A member that the server does not know takes no part in the prompt, but is kept.
+    bad("conversation", "at most 4194304", conversation=c.id, input=[{**turn("user", "x"), "note": "x" * 5000000}])
+    assert list(conversations().items.list(c.id)) == []
     bad("conversation", "expected an id", extra_body={"conversation": {}})
     bad("previous_response_id", "no finished response", previous_response_id=c.id)
 

@@ -10,8 +10,6 @@
 #include "server/respond/reply.h"
 
 #define ITEMS_AT_ONCE_MAX 20 /* as in OpenAI's API */
-/* Limit of the items of a conversation, which are parsed on the loop's thread when some are added. */
-#define ITEMS_BYTES_MAX ((size_t)4 << 20)
 
 /* ---- Stored conversations ---------------------------------------------------------------------------------------- */
 
@@ -174,9 +172,9 @@ static void add_items(um_intake *r) {
     um_stored *e = find(r->service, r->x, id);
     json_t *added = json_object_get(r->root, "items");
     um_buf text = text_of(added);
-    if (e && text.len + e->items.len > ITEMS_BYTES_MAX) {
+    if (e && text.len + e->items.len > UM_CONVERSATION_BYTES_MAX) {
         um_reply_error(r->x, 413, "items", NULL, "the conversation would have %zu bytes of items, at most %zu",
-                       text.len + e->items.len, ITEMS_BYTES_MAX);
+                       text.len + e->items.len, UM_CONVERSATION_BYTES_MAX);
     } else if (e) {
         um_conversation_add_items(e, added);
         reply_added(r->x, added);

@@ -23,6 +23,10 @@ um_status um_responses_check(um_body *b, um_err *err);
 bool um_responses_is_background(const um_body *b);
 bool um_responses_has_summary(const um_body *b); /* thoughts are a summary, not content */
 
+/* The most bytes of items that a client may give a conversation. They are parsed on the loop's thread when some are
+ * added. */
+#define UM_CONVERSATION_BYTES_MAX ((size_t)4 << 20)
+
 /* Returns the id of the request's conversation, or NULL. */
 const char *um_responses_conversation(const um_body *b);
 /* Appends the items of a request's list to `items`, in the form of stored ones. */

@@ -232,6 +232,14 @@ static const char *dump_items(um_body *b, const json_t *items) {
     return copy;
 }
 
+/* Members of items that the server does not know become no part of the prompt, so its length does not bound them. */
+static um_status check_conversation(const um_body *b, um_err *err) {
+    const size_t n = um_responses_conversation(b) ? strlen(b->items_json) : 0;
+    if (n <= UM_CONVERSATION_BYTES_MAX) return UM_OK;
+    return um_fail_param(err, UM_ELIMIT, "conversation", "it would have %zu bytes of items, at most %zu", n,
+                         UM_CONVERSATION_BYTES_MAX);
+}
+
 /* Instructions come first, and hold for this response only. */
 static um_status take_input(um_body *b, const json_t *v, um_err *err) {
     const json_t *instructions = json_object_get(b->root, "instructions");
@@ -253,6 +261,7 @@ static um_status take_input(um_body *b, const json_t *v, um_err *err) {
     um_turns_end(&t);
     if (!st) st = um_body_take_messages(b, t.messages, err);
     if (!st && !json_is_false(json_object_get(b->root, "store"))) b->items_json = dump_items(b, items);
+    if (!st) st = check_conversation(b, err);
     b->n_earlier_items = (int32_t)n_before;
     b->prompt_name = "input";
     um_turns_free(&t);
