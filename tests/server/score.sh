@@ -135,9 +135,13 @@ keys_limit_scores() {
     auth() { echo "x-api-key: $1-secret"; }
     post /v1/score '{"prompt": "a", "answer": "b"}'
     [ "$status" = 401 ]
-    curl -sS -m 60 -o /dev/null -H "$(auth one)" -H 'Content-Type: application/json' -d "$slow" "$url/v1/score" &
-    slow_pid=$!
+    start_slow() {
+        curl -sS -m 60 -o /dev/null -H "$(auth one)" -H 'Content-Type: application/json' -d "$slow" "$url/v1/score" &
+        slow_pid=$!
+    }
+    start_slow
     for _ in $(seq 400); do
+        kill -0 $slow_pid 2> /dev/null || start_slow # it was refused beside a short one
         post /v1/score '{"prompt": "a", "answer": "b"}' -H "$(auth one)"
         [ "$status" = 200 ] || break
         sleep 0.05
