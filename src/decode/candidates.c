@@ -1,6 +1,4 @@
 /* Candidates of a block: finds them, adds their rows, runs the sampler and applies its decision. */
-#include <math.h>
-
 #include "decode/candidates.h"
 
 bool um_remasks(const um_req *r) {

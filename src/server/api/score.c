@@ -212,7 +212,7 @@ static void put_response(const score_call *c, const char *value, um_buf *out) {
 static void respond(score_call *c, um_status st, const char *value, const um_err *err) {
     um_buf body = {0};
     const bool is_late = st == UM_ECANCELED && !c->service->stopping;
-    const int status = is_late ? 504 : st == UM_EIO || st == UM_ECANCELED ? 503 : um_http_status_of(st);
+    const int status = is_late ? 504 : st == UM_EIO ? 503 : um_http_status_of(st);
     um_exchange_on_close(c->x, NULL, NULL);
     if (st) um_reply_error(c->x, status, *err->param ? err->param : NULL, NULL, "%s", err->msg);
     else {

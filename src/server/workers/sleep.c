@@ -6,10 +6,14 @@
 
 um_pool_rest um_worker_pool_get_rest(const um_worker_pool *pool) { return pool->rest; }
 
-static void change(um_worker_pool *pool, um_pool_rest rest) {
-    pool->rest = rest;
+static void tell_change(um_worker_pool *pool) {
     um_worker_pool_update_down_reason(pool);
     if (pool->on_change) pool->on_change(pool->on_change_arg, pool);
+}
+
+static void change(um_worker_pool *pool, um_pool_rest rest) {
+    pool->rest = rest;
+    tell_change(pool);
 }
 
 void um_worker_pool_sleep_if_idle(um_worker_pool *pool) {
@@ -25,12 +29,13 @@ void um_worker_pool_sleep(um_worker_pool *pool) {
     um_worker_pool_sleep_if_idle(pool);
 }
 
-/* Whoever waits for the workers must see that they load, so they begin before it is told. */
+/* The workers are LOADING before on_change is called. A request that waits for them would end with 503 if it saw an
+ * awake pool in which no worker loads. */
 static void wake_all(um_worker_pool *pool) {
     pool->rest = UM_POOL_AWAKE;
     for (int32_t i = 0; i < pool->n_slots; i++)
         if (pool->slot[i].state == UM_WORKER_ASLEEP) um_worker_slot_wake(&pool->slot[i]);
-    change(pool, UM_POOL_AWAKE);
+    tell_change(pool);
 }
 
 void um_worker_pool_wake(um_worker_pool *pool) {
