@@ -227,7 +227,7 @@ static void print_ranks(const um_engine *e) {
 }
 
 um_status um_cli_profile_stop(um_router *r, const char *path, bool quiet, um_err *err) {
-    um_status st = UM_OK; /* the first failure; the other profiles are written all the same */
+    um_status st = UM_OK; /* the first failure; all other profiles are still written */
     for (int32_t i = 0; path && i < um_router_size(r); i++) {
         um_engine *e = um_router_engine(r, i);
         const um_status own = um_engine_profile_stop(e, st ? NULL : err);

@@ -213,8 +213,8 @@ void um_canvas_rebuild(um_canvas *c, um_req *r, um_pass *pass) {
 
 /* ---- Apply ------------------------------------------------------------------------------------------------------- */
 
-/* Puts the block's first position in front of the decision, if it is a mask. A token that is written before others is
- * accepted whatever these are. */
+/* Puts the block's first position in front of the decision, if it is a mask. Its token is written first, so no other
+ * token of the pass can rule it out. */
 static void add_lead(um_canvas *c, const um_req *r) {
     const um_sampler_input *all = &c->candidates.input;
     um_decision *d = &c->candidates.decision;

@@ -98,7 +98,7 @@ static bool is_empty(const um_expr *e) { return (e->kind == UM_EXPR_JOIN || e->k
 const um_expr *um_expr_repeat(um_rules *r, const um_expr *part, int32_t min, int32_t max) {
     assert(min >= 0 && min <= UM_REPEAT_MAX && max <= UM_REPEAT_MAX && (max < 0 || max >= min));
     if (max == 0) return &empty_text;
-    if (is_empty(part)) return part; /* many copies of no node would take time for nothing */
+    if (is_empty(part)) return part; /* copies add no node, so the bound of nodes would not end them */
     if (min == 1 && max == 1) return part;
     um_expr e = {.kind = UM_EXPR_REPEAT, .min = min, .max = max < 0 ? -1 : max};
     return add_parts(r, e, &part, 1);

@@ -234,7 +234,7 @@ static um_status offer_board(um_link *l, um_err *err) {
 static um_status gather_ranks(um_link *l, const um_launch *launch, const char *facts, um_err *err) {
     int listener = -1;
     um_err unread;
-    if (!err) err = &unread; /* the other ranks get its message */
+    if (!err) err = &unread; /* its message is sent to the other ranks */
     um_status s = open_listener(launch, &listener, err);
     for (int32_t r = 1; r < l->n; r++) *connection_of(l, r) = (um_connection){.fd = -1, .rank = r};
     l->n_connections = l->n - 1;

@@ -126,7 +126,7 @@ um_status um_group_unite(um_device *d, um_err *err) {
     um_err unread;
     pthread_t thread;
     int32_t rank = d->first;
-    if (!err) err = &unread; /* the other ranks get its message */
+    if (!err) err = &unread; /* its message is sent to the other ranks */
     u->d = d;
     um_status s = exchange_cards(d, &u->leader, err);
     if (!s && pthread_create(&thread, NULL, run, u))

@@ -232,7 +232,8 @@ static const char *dump_items(um_body *b, const json_t *items) {
     return copy;
 }
 
-/* Members of items that the server does not know become no part of the prompt, so its length does not bound them. */
+/* Checks the size of the items that the conversation would have. The length of the prompt does not bound it, because
+ * unknown members of items are stored but not part of the prompt. */
 static um_status check_conversation(const um_body *b, um_err *err) {
     const size_t n = um_responses_conversation(b) ? strlen(b->items_json) : 0;
     if (n <= UM_CONVERSATION_BYTES_MAX) return UM_OK;

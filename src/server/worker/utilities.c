@@ -288,7 +288,7 @@ static um_status run_start_profile(um_worker *w, uint64_t call_id, const json_t 
 static um_status run_stop_profile(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
                                   um_err *err) {
     (void)call_id, (void)args, (void)later;
-    um_status st = UM_OK; /* the first failure; the other profiles are written all the same */
+    um_status st = UM_OK; /* the first failure; all other profiles are still written */
     for (int32_t i = 0; i < um_router_size(w->router); i++) {
         const um_status own = um_engine_profile_stop(um_router_engine(w->router, i), st ? NULL : err);
         if (!st) st = own;

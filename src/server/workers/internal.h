@@ -170,7 +170,8 @@ void um_worker_slot_on_sleep(um_worker_slot *slot);
 void um_worker_pool_sleep_if_idle(um_worker_pool *pool);
 /* Returns whether no generation and no call is open. */
 bool um_worker_pool_is_idle(const um_worker_pool *pool);
-/* Does what waits for the end of all generations and calls, after one of them has ended. */
+/* Called when a generation or a call has ended. If it was the last one, a pool that is DROWSY puts its workers to
+ * sleep, and a pool that drains stops them. */
 void um_worker_pool_on_end(um_worker_pool *pool);
 void um_worker_pool_on_sleep_timer(um_worker_pool *pool);
 

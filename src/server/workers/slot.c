@@ -348,8 +348,9 @@ void um_worker_slot_on_hello(um_worker_slot *slot, const um_msg *msg) {
 
 /* ---- Silence ----------------------------------------------------------------------------------------------------- */
 
-/* A worker that responds again may sleep, or lack an adapter, because it got no calls or their results were dropped. It
- * is told to wake up. One that is awake only says that it is ready. */
+/* While a worker was SILENT, it may have fallen asleep or missed the loading of an adapter. So "wake_up" is called when
+ * it responds again. A sleeping worker opens the model then, an awake one does nothing, and both send READY. After
+ * READY the adapters are loaded. */
 void um_worker_slot_on_frame(um_worker_slot *slot) {
     slot->n_unanswered = 0;
     if (slot->state != UM_WORKER_SILENT || is_process(slot)) return;

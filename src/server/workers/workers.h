@@ -105,7 +105,7 @@ void um_worker_pool_call(um_worker_pool *pool, int32_t i, const char *name, um_s
 void um_worker_pool_remember(um_worker_pool *pool, const char *key, const char *name, um_str args);
 void um_worker_pool_forget(um_worker_pool *pool, const char *key);
 
-/* Puts the workers to sleep: takes no more requests at once, waits until those that wait or run have ended, and then
+/* Puts the workers to sleep: takes no more requests at once, waits until all requests and calls have ended, and then
  * lets the workers release weights and KV pages. `changed` is called when they have. A worker that is restarted
  * meanwhile goes to sleep as soon as it has loaded. Does nothing while the pool sleeps already. */
 void um_worker_pool_sleep(um_worker_pool *pool);
@@ -116,8 +116,8 @@ void um_worker_pool_wake(um_worker_pool *pool);
 typedef enum { UM_POOL_AWAKE, UM_POOL_DROWSY, UM_POOL_ASLEEP } um_pool_rest;
 um_pool_rest um_worker_pool_get_rest(const um_worker_pool *pool);
 
-/* Drains and shuts down: running requests get `grace` seconds, the rest fails, then the workers are stopped. Calls
- * `done` when all workers have ended. A second call replaces `grace` and `done`. */
+/* Drains and shuts down: running requests and calls get `grace` seconds, the rest fails, then the workers are stopped.
+ * Calls `done` when all workers have ended. A second call replaces `grace` and `done`. */
 void um_worker_pool_shutdown(um_worker_pool *pool, double grace, void (*done)(void *arg), void *arg);
 
 /* Returns the HTTP status for an error of the engine: 400 for a bad request, 404 for a model or adapter that does not
