@@ -135,7 +135,7 @@ enum { HEADS, KV_HEADS, DIM, ROPE_DIM, PAGE, KV_TYPE, LAYOUT, EXTRAS }; /* meani
 enum { NORM = 1, CLIP = 2, QUERY = 4, VALUE = 8, NEAR = 16 };           /* EXTRAS */
 enum { LAYERS = 3, TOKENS = 37, ROOM = 41, POSITIONS = 100 };
 
-static double kv_tolerance(um_dtype type) { return type == UM_F8 ? 1e-2 : type == UM_BF16 ? 1e-3 : 2e-6; }
+static double kv_tolerance(um_dtype type) { return type == UM_BF16 ? 1e-3 : 2e-6; }
 
 typedef struct rope_call {
     um_cu_batch b;
@@ -187,6 +187,23 @@ static bool is_exact(const check_case *k, bool value) {
     return value ? !(k->n[EXTRAS] & VALUE) : !(k->n[ROPE_DIM] || k->n[EXTRAS] & NORM);
 }
 
+/* Compares numbers that were rounded to 8 bits. The sums of the device differ from the reference in their last bits, so
+ * a number close to the middle of two codes may get the other one. Few do, and the two codes are next to each other:
+ * they differ by at most an eighth of the number, or by 2^-9 of the scale, which is 1/448 of the largest number. */
+static void compare_codes(check *c, const char *what, const float *got, const float *want, size_t n) {
+    size_t n_others = 0;
+    float largest = 0;
+    for (size_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(want[i]));
+    for (size_t i = 0; i < n; i++) {
+        const float apart = fabsf(got[i] - want[i]), size = fmaxf(fabsf(got[i]), fabsf(want[i]));
+        if (apart <= 1e-5f * size) continue;
+        n_others++;
+        check_true(c, apart <= 0.126f * size + 5e-6f * largest, "%s[%zu] is %g, expected %g", what, i, (double)got[i],
+                   (double)want[i]);
+    }
+    check_true(c, n_others <= 1 + n / 64, "%s: %zu of %zu numbers have another code", what, n_others, n);
+}
+
 /* Compares the written slots. */
 static void compare_slots(check *c, const check_case *k, const check_pages *p, int32_t layer, const int32_t *slot) {
     const size_t width = (size_t)k->n[KV_HEADS] * (size_t)k->n[DIM];
@@ -195,9 +212,13 @@ static void compare_slots(check *c, const check_case *k, const check_pages *p, i
         if (slot[t] >= 0) written[n++] = slot[t];
     const float *got = check_pages_of_device(c, p, layer, n, written),
                 *want = check_pages_of_ref(c, p, layer, n, written);
-    for (int32_t i = 0; i < 2 * n; i++)
-        check_close(c, i % 2 ? "values" : "keys", got + (size_t)i * width, want + (size_t)i * width, width,
-                    is_exact(k, i % 2) ? 0 : kv_tolerance(p->shape.type));
+    for (int32_t i = 0; i < 2 * n; i++) {
+        const char *what = i % 2 ? "values" : "keys";
+        const float *ours = got + (size_t)i * width, *its = want + (size_t)i * width;
+        if (is_exact(k, i % 2)) check_close(c, what, ours, its, width, 0);
+        else if (p->shape.type == UM_F8) compare_codes(c, what, ours, its, width);
+        else check_close(c, what, ours, its, width, kv_tolerance(p->shape.type));
+    }
 }
 
 static um_cu_rope rope_of(const check_case *k) {
