@@ -5,7 +5,7 @@ static const int32_t tile_rows[] = {16, 32, 48, 64, 96, 128, 144};
 static const int32_t gated_rows[] = {32, 64, 96, 128};
 
 static cudaError_t start_gated(const um_cu_stream *p, int n, cudaStream_t s) {
-    switch (best_rows(2 * p->rows, gated_rows, UM_LEN(gated_rows), n)) {
+    switch (um_cu_tile_rows(2 * p->rows, p->T, gated_rows, UM_LEN(gated_rows), n)) {
     case 32: return start_rows<32, true, true>(p, n, s);
     case 64: return start_rows<64, true, true>(p, n, s);
     case 96: return start_rows<96, true, true>(p, n, s);
@@ -14,7 +14,7 @@ static cudaError_t start_gated(const um_cu_stream *p, int n, cudaStream_t s) {
 }
 
 static cudaError_t start_plain(const um_cu_stream *p, int n, cudaStream_t s) {
-    switch (best_rows(p->rows, tile_rows, UM_LEN(tile_rows), n)) {
+    switch (um_cu_tile_rows(p->rows, p->T, tile_rows, UM_LEN(tile_rows), n)) {
     case 16: return start_rows<16, false, true>(p, n, s);
     case 32: return start_rows<32, false, true>(p, n, s);
     case 48: return start_rows<48, false, true>(p, n, s);

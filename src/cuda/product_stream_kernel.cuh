@@ -21,6 +21,7 @@
 
 #include "cuda/mma.cuh"
 #include "cuda/product.cuh"
+#include "cuda/sizes.h"
 #include "cuda/tensor_map.cuh"
 #include "cuda/wgmma.cuh"
 
@@ -319,20 +320,6 @@ static __global__ void __launch_bounds__(THREADS, 1)
 }
 
 /* ---- Launch ------------------------------------------------------------------------------------------------------ */
-
-/* Returns the number of rows of a tile that gives the multiprocessors the least work: of equals the largest. list: the
- * choices, in ascending order. */
-static int32_t best_rows(int32_t rows, const int32_t *list, size_t n, int n_processors) {
-    int64_t least = INT64_MAX;
-    int32_t best = 0;
-    for (size_t i = 0; i < n; i++) {
-        const int64_t tiles = UM_CEIL_DIV(rows, list[i]), work = UM_CEIL_DIV(tiles, n_processors) * list[i];
-        if (work > least) continue;
-        least = work;
-        best = list[i];
-    }
-    return best;
-}
 
 template <int ROWS, int TOKENS, bool GATED, bool F8>
 static cudaError_t start(const um_cu_stream *p, int n_processors, cudaStream_t s) {

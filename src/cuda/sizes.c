@@ -1,4 +1,4 @@
-/* The padded sizes of passes, and the memory of their messages. */
+/* The padded sizes of passes, the tiles of products, and the memory of messages. */
 #include "cuda/sizes.h"
 
 #include "base/base.h"
@@ -64,6 +64,23 @@ um_cu_sizes um_cu_pad(const um_cu_limits *l, const um_cu_sizes *needed) {
 int32_t um_cu_tiles_of(int32_t n_tokens, int32_t n_spans, int32_t tile_tokens) {
     if (n_tokens == 0 || n_spans == 0) return 0;
     return UM_CEIL_DIV(UM_CEIL_DIV(n_tokens, n_spans), tile_tokens) * n_spans;
+}
+
+/* ---- Tiles of products ------------------------------------------------------------------------------------------- */
+
+/* A multiprocessor receives weights at its share of the memory's rate, and weights and activations together at about
+ * twice this rate. So a tile takes max(2 * rows, rows + tokens) steps. */
+int32_t um_cu_tile_rows(int32_t rows, int32_t tokens, const int32_t *list, size_t n, int32_t processors) {
+    int64_t least = INT64_MAX;
+    int32_t best = 0;
+    for (size_t i = 0; i < n; i++) {
+        const int64_t tiles = UM_CEIL_DIV(rows, list[i]), each = UM_CEIL_DIV(tiles, processors);
+        const int64_t steps = each * (list[i] + UM_MAX(list[i], tokens));
+        if (steps > least) continue; /* of equals, larger tiles are fewer starts and ends */
+        least = steps;
+        best = list[i];
+    }
+    return best;
 }
 
 /* ---- Messages ---------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* sizes: the sizes to which a pass is padded, so that few CUDA graphs serve all passes, and the memory of its message.
- * Plain arithmetic without CUDA. Any thread. */
+/* sizes: the sizes to which a pass is padded, so that few CUDA graphs serve all passes, the tiles of products, and the
+ * memory of a message. Plain arithmetic without CUDA. Any thread. */
 #ifndef UM_CUDA_SIZES_H
 #define UM_CUDA_SIZES_H
 
@@ -41,6 +41,11 @@ typedef struct um_cu_limits {
 um_cu_sizes um_cu_pad(const um_cu_limits *l, const um_cu_sizes *needed);
 /* Returns the number of tiles of n_tokens tokens that are divided equally among n_spans spans. */
 int32_t um_cu_tiles_of(int32_t n_tokens, int32_t n_spans, int32_t tile_tokens);
+
+/* Returns how many weight rows a tile has, so that `processors` multiprocessors, which compute equal numbers of tiles
+ * at most, end a product of `rows` weight rows and `tokens` tokens first: a number of list [n], which ascends. Weights
+ * come from the memory, and the activations of all tokens from the L2 cache for each tile. */
+int32_t um_cu_tile_rows(int32_t rows, int32_t tokens, const int32_t *list, size_t n, int32_t processors);
 
 /* The memory of a message on the device. The places of the bitmaps that the device keeps (um_kept) follow the message.
  */

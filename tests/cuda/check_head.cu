@@ -314,8 +314,10 @@ static const check_case cases[] = {
     {"head bf16, 20 rows, 70000 ids, width 264", run_head, {20, 24, 70000, 264, 1}, UM_BF16},
     TIMES("LLaDA2.0-mini", 157184, 2048, 2048),
     TIMES("LLaDA2.0-mini", 157184, 2048, 512),
+    TIMES("LLaDA2.0-mini", 157184, 2048, 128),
     TIMES("LLaDA2.0-mini", 157184, 2048, 32),
     TIMES("LLaDA-8B", 126464, 4096, 1056),
+    TIMES("LLaDA-8B", 126464, 4096, 128),
     TIMES("LLaDA-8B", 126464, 4096, 32),
 };
 extern const check_list head_checks = {"check_head", cases, (int)UM_LEN(cases)};

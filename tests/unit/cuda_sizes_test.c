@@ -134,6 +134,23 @@ static void tiles_are_counted_for_each_span(void **state) {
     assert_int_equal(um_cu_tiles_of(130, 2, 64), 4);
 }
 
+/* Few large tiles read the activations seldom, and full rounds of the multiprocessors leave none of them idle. */
+static void tiles_of_a_product_suit_its_rows_and_tokens(void **state) {
+    static const int32_t list[] = {16, 32, 48, 64, 96, 128, 144, 192};
+    static const struct {
+        int32_t rows, tokens, tile;
+    } want[] = {
+        {2048, 32, 16},    {4096, 32, 32},    {4096, 128, 32},   {6144, 128, 48},
+        {12288, 32, 96},   {12288, 128, 96},  {126464, 32, 192}, {126464, 128, 192}, /* a head */
+        {63488, 128, 128}, {63488, 32, 128},                                         /* a half of it */
+        {77824, 64, 128},  {51200, 128, 144}, {157184, 32, 48},  {53248, 128, 144},  /* parts of other heads */
+        {1, 1, 16},
+    };
+    (void)state;
+    for (size_t i = 0; i < UM_LEN(want); i++)
+        assert_int_equal(um_cu_tile_rows(want[i].rows, want[i].tokens, list, UM_LEN(list), 132), want[i].tile);
+}
+
 /* A bitmap of the device may be at any place behind the largest message. */
 static void word_offsets_reach_all_bitmaps_of_a_message(void **state) {
     static const int32_t vocabs[] = {100, 151936, 262144};
@@ -159,6 +176,7 @@ int main(void) {
         cmocka_unit_test(larger_passes_get_no_smaller_sizes),
         cmocka_unit_test(the_passes_of_a_server_have_few_sizes),
         cmocka_unit_test(tiles_are_counted_for_each_span),
+        cmocka_unit_test(tiles_of_a_product_suit_its_rows_and_tokens),
         cmocka_unit_test(word_offsets_reach_all_bitmaps_of_a_message),
     };
     return cmocka_run_group_tests_name("sizes", tests, NULL, NULL);
