@@ -42,9 +42,9 @@ um_cu_sizes um_cu_pad(const um_cu_limits *l, const um_cu_sizes *needed);
 /* Returns the number of tiles of n_tokens tokens that are divided equally among n_spans spans. */
 int32_t um_cu_tiles_of(int32_t n_tokens, int32_t n_spans, int32_t tile_tokens);
 
-/* Returns how many weight rows a tile has, so that `processors` multiprocessors, which compute equal numbers of tiles
- * at most, end a product of `rows` weight rows and `tokens` tokens first: a number of list [n], which ascends. Weights
- * come from the memory, and the activations of all tokens from the L2 cache for each tile. */
+/* Returns the weight rows of a tile: the number of list [n], which ascends, with which a product of `rows` weight rows
+ * and `tokens` tokens ends first on `processors` multiprocessors. Each tile reads its weights from the memory and the
+ * activations of all tokens from the L2 cache. */
 int32_t um_cu_tile_rows(int32_t rows, int32_t tokens, const int32_t *list, size_t n, int32_t processors);
 
 /* The memory of a message on the device. The places of the bitmaps that the device keeps (um_kept) follow the message.
