@@ -70,11 +70,16 @@ static void set_log(const worker_options *o) {
     um_log_set_prefix(prefix);
 }
 
+static bool is_interrupted(void *arg) {
+    (void)arg;
+    return um_cli_interrupted();
+}
+
 static um_status run_worker(const worker_options *o, const um_config *config, um_err *err) {
     um_worker_config c = {
         .engine = config, .index = (uint16_t)o->index, .parent = o->parent, .stats_interval = STATS_INTERVAL};
     c.incarnation = (uint16_t)(o->incarnation >= 0 ? o->incarnation : 1 + um_rng_seed() % UINT16_MAX);
-    if (!o->parent) c.is_stopped = um_cli_interrupted;
+    if (!o->parent) c.is_stopped = is_interrupted;
     um_status st = um_port_open_zmq(&c.port, o->zmq_command_addr, o->zmq_event_addr, c.index, c.incarnation, err);
     if (st) return st;
     st = um_worker_run(&c, err);

@@ -87,6 +87,27 @@ static void can_be_signalled_and_waited_for(void **state) {
     assert_non_null(strstr(how.msg, "killed by signal 15"));
 }
 
+static void a_thread_ends_on_a_signal(void **state) {
+    (void)state;
+    um_worker_instance *v = NULL;
+    um_hub *hub = NULL;
+    um_config config;
+    um_err err = {0}, how;
+    um_config_init(&config);
+    config.model = "models/tiny-block";
+    config.threads = 1;
+    assert_int_equal(um_hub_open_local(&hub, 1, &err), UM_OK);
+    const um_worker_config c = {.engine = &config, .port = um_port_open_local(hub, 0, 1), .incarnation = 1};
+    assert_int_equal(um_worker_instance_open_thread(&v, &c, &err), UM_OK);
+    um_worker_instance_signal(v, 0);
+    um_worker_instance_signal(v, SIGTERM);
+    assert_true(um_worker_instance_wait(v, 30));
+    um_worker_instance_close(v, &how);
+    assert_int_equal(how.code, UM_ECANCELED);
+    assert_string_equal(how.msg, "the worker was told to stop");
+    um_hub_close(hub);
+}
+
 static bool is_gone(pid_t pid) {
     char path[64], state = 'Z';
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
@@ -131,6 +152,7 @@ int main(void) {
         cmocka_unit_test(says_how_a_process_ended),
         cmocka_unit_test(says_that_a_program_is_missing),
         cmocka_unit_test(can_be_signalled_and_waited_for),
+        cmocka_unit_test(a_thread_ends_on_a_signal),
         cmocka_unit_test(dies_with_its_parent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -639,6 +639,28 @@ static void an_orphan_ends_at_once(void **state) {
     um_arena_free(&f.arena);
 }
 
+static bool is_third(void *arg) { return ++*(int *)arg >= 3; }
+
+/* The worker asks before it loads and after each tensor. */
+static void a_worker_that_is_stopped_while_it_loads_ends(void **state) {
+    (void)state;
+    fixture f;
+    um_err err;
+    int n = 0;
+    init(&f, "models/tiny-block");
+    assert_int_equal(um_hub_open_local(&f.hub, 1, &err), UM_OK);
+    f.worker.port = um_port_open_local(f.hub, 0, 7);
+    f.worker.is_stopped = is_third;
+    f.worker.is_stopped_arg = &n;
+    assert_int_equal(um_worker_run(&f.worker, &f.err), UM_ECANCELED);
+    assert_string_equal(f.err.msg, "the worker was told to stop");
+    expect(&f, UM_MSG_HELLO);
+    expect(&f, UM_MSG_FAILED);
+    um_port_close(f.worker.port);
+    um_hub_close(f.hub);
+    um_arena_free(&f.arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streamed_events_add_up_to_the_result),
@@ -660,6 +682,7 @@ int main(void) {
         cmocka_unit_test(a_model_that_cannot_be_opened_is_reported),
         cmocka_unit_test(a_worker_without_a_parent_outlives_its_server),
         cmocka_unit_test(an_orphan_ends_at_once),
+        cmocka_unit_test(a_worker_that_is_stopped_while_it_loads_ends),
     };
     return cmocka_run_group_tests(tests, open_device, NULL);
 }

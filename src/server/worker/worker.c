@@ -168,7 +168,8 @@ static um_status check_alive(const um_worker_config *c, um_err *err) {
     if (c->parent && getppid() != c->parent)
         return um_fail(err, UM_ECANCELED, "the server that started this worker, process %lld, has ended",
                        (long long)c->parent);
-    if (c->is_stopped && c->is_stopped()) return um_fail(err, UM_ECANCELED, "the worker was told to stop");
+    if (c->is_stopped && c->is_stopped(c->is_stopped_arg))
+        return um_fail(err, UM_ECANCELED, "the worker was told to stop");
     return UM_OK;
 }
 
@@ -202,6 +203,7 @@ static void log_loading(um_worker *w, const um_load_progress *p, double now) {
 static bool on_load(void *arg, const um_load_progress *p) {
     um_worker *w = arg;
     const double now = um_now();
+    if (check_alive(w->config, NULL)) return false;
     log_loading(w, p, now);
     if (w->loading_at && now - w->loading_at < LOADING_SECONDS) return true;
     um_msg m = {.type = UM_MSG_LOADING, .loading = {.bytes = (int64_t)p->bytes, .bytes_all = (int64_t)p->bytes_all}};
@@ -215,6 +217,7 @@ static um_status open_engines(um_worker *w, um_err *err) {
     c.on_load = on_load;
     c.on_load_arg = w;
     um_status st = um_model_open(&w->model, &c, err);
+    if (st == UM_ECANCELED) return check_alive(w->config, err); /* on_load has stopped it */
     if (!st) st = um_router_new(&w->router, w->model, w->config->engine, err);
     if (st) return st;
     w->counts.seen = UM_NEW_ARRAY(um_stats, (size_t)um_router_size(w->router));

@@ -21,8 +21,9 @@ typedef struct um_worker_config {
     um_port *port;
     uint16_t index, incarnation; /* incarnation: the number at the start; it changes when the worker reconnects */
     int64_t parent; /* id of the process that the worker must not outlive; 0: none, or the worker is a thread */
-    bool (*is_stopped)(void); /* called between steps; true ends the worker. May be NULL */
-    double stats_interval;    /* seconds between STATS messages while requests run */
+    bool (*is_stopped)(void *arg); /* called between steps and between tensors; true ends the worker. May be NULL */
+    void *is_stopped_arg;
+    double stats_interval; /* seconds between STATS messages while requests run */
 } um_worker_config;
 
 /* Opens the model, sends READY, and serves until SHUTDOWN; then returns UM_OK. On an error it sends FAILED and returns

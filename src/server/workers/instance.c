@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -20,10 +21,16 @@ struct um_worker_instance {
     pid_t pid; /* 0: a thread */
     pthread_t thread;
     um_worker_config config;
-    um_err err; /* error of the thread's worker; valid after pthread_join */
+    atomic_bool is_stopped; /* the thread got a signal */
+    um_err err;             /* error of the thread's worker; valid after pthread_join */
 };
 
 /* ---- Thread ------------------------------------------------------------------------------------------------------ */
+
+static bool is_stopped(void *arg) {
+    const um_worker_instance *instance = arg;
+    return atomic_load(&instance->is_stopped);
+}
 
 static void *thread_main(void *arg) {
     um_worker_instance *instance = arg;
@@ -47,6 +54,8 @@ static int start_thread(um_worker_instance *instance) {
 um_status um_worker_instance_open_thread(um_worker_instance **out, const um_worker_config *c, um_err *err) {
     um_worker_instance *instance = UM_NEW(um_worker_instance);
     instance->config = *c;
+    instance->config.is_stopped = is_stopped;
+    instance->config.is_stopped_arg = instance;
     instance->fd = eventfd(0, EFD_CLOEXEC);
     int e = instance->fd < 0 ? errno : start_thread(instance);
     if (!e) {
@@ -201,8 +210,9 @@ const char *um_worker_instance_process_state(const um_worker_instance *instance)
     }
 }
 
-void um_worker_instance_signal(const um_worker_instance *instance, int sig) {
+void um_worker_instance_signal(um_worker_instance *instance, int sig) {
     if (instance->pid) kill(instance->pid, sig);
+    else if (sig) atomic_store(&instance->is_stopped, true);
 }
 
 bool um_worker_instance_wait(const um_worker_instance *instance, double seconds) {

@@ -62,10 +62,10 @@ static void enter(um_worker_slot *slot, um_worker_state state) {
 }
 
 /* Sends SHUTDOWN to a worker. Returns false if the worker will not act on it, because it is not connected, or because
- * it is a process that is loading, which does not read commands. */
+ * it is loading: it reads no commands then. A remote worker acts on it later. */
 static bool send_shutdown(um_worker_slot *slot) {
     bool is_sent = slot->incarnation && um_worker_pool_send(slot, &(um_msg){.type = UM_MSG_SHUTDOWN});
-    return is_sent && !(is_process(slot) && slot->state == UM_WORKER_LOADING);
+    return is_sent && !(slot->instance && slot->state == UM_WORKER_LOADING);
 }
 
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */
@@ -433,7 +433,7 @@ static void enter_stopped(um_worker_slot *slot) {
     if (pool->on_stopped) pool->on_stopped(pool->on_stopped_arg);
 }
 
-/* Takes the next step to stop a worker. Signals do not reach a thread, so the pool only waits for it. */
+/* Takes the next step to stop a worker. */
 static void stop_next(um_worker_slot *slot) {
     if ((size_t)slot->n_stop_steps < UM_LEN(stop_signals))
         um_worker_instance_signal(slot->instance, stop_signals[slot->n_stop_steps++]);
