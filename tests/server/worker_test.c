@@ -593,21 +593,36 @@ static void a_model_that_cannot_be_opened_is_reported(void **state) {
     assert_int_equal(f.status, UM_ENOENT);
 }
 
+/* The addresses of a worker that is not started by its server, and the folder of their sockets. */
+typedef struct remote {
+    char folder[32], command_addr[64], event_addr[64];
+} remote;
+
+static void start_remote(fixture *f, remote *r) {
+    um_err err;
+    snprintf(r->folder, sizeof r->folder, "/tmp/um-worker-XXXXXX");
+    assert_non_null(mkdtemp(r->folder));
+    snprintf(r->command_addr, sizeof r->command_addr, "ipc://%s/c", r->folder);
+    snprintf(r->event_addr, sizeof r->event_addr, "ipc://%s/e", r->folder);
+    init(f, "models/tiny-block");
+    assert_int_equal(um_port_open_zmq(&f->worker.port, r->command_addr, r->event_addr, 0, 7, &err), UM_OK);
+    assert_int_equal(pthread_create(&f->thread, NULL, run, f), 0);
+}
+
+static void open_hub(fixture *f, const remote *r) {
+    um_err err;
+    if (um_hub_open_zmq(&f->hub, 1, r->command_addr, r->event_addr, &err)) fail_msg("%s", err.msg);
+}
+
 /* A worker on another host has no parent process here. Its server restarts while a request runs. */
 static void a_worker_without_a_parent_outlives_its_server(void **state) {
     (void)state;
     static const um_pair set[] = {{UM_STR("max_tokens"), UM_STR("400")}, {UM_STR("ignore_eos"), UM_STR("true")}};
     fixture f;
-    um_err err;
-    char folder[] = "/tmp/um-worker-XXXXXX", command_addr[64], event_addr[64];
-    assert_non_null(mkdtemp(folder));
-    snprintf(command_addr, sizeof command_addr, "ipc://%s/c", folder);
-    snprintf(event_addr, sizeof event_addr, "ipc://%s/e", folder);
-    init(&f, "models/tiny-block");
-    assert_int_equal(um_port_open_zmq(&f.worker.port, command_addr, event_addr, 0, 7, &err), UM_OK);
-    assert_int_equal(pthread_create(&f.thread, NULL, run, &f), 0);
+    remote r;
+    start_remote(&f, &r);
     for (; f.incarnation < 10; f.incarnation++) {
-        if (um_hub_open_zmq(&f.hub, 1, command_addr, event_addr, &err)) fail_msg("%s", err.msg);
+        open_hub(&f, &r);
         expect(&f, UM_MSG_HELLO);
         expect(&f, UM_MSG_READY);
         assert_int_equal(expect(&f, UM_MSG_STATS).stats.requests_running, 0);
@@ -620,7 +635,52 @@ static void a_worker_without_a_parent_outlives_its_server(void **state) {
         um_hub_close(f.hub);
     }
     shut_down(&f);
-    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(rmdir(r.folder), 0);
+}
+
+/* Returns the counters after a request. */
+static um_msg_stats ask(fixture *f) {
+    um_msg_generate g = question(1);
+    g.events = 0;
+    send(f, (um_msg){.type = UM_MSG_GENERATE, .generate = g});
+    expect(f, UM_MSG_FINISH);
+    return expect(f, UM_MSG_STATS).stats;
+}
+
+static int64_t sum(const int64_t *a, uint32_t n) {
+    int64_t s = 0;
+    for (uint32_t i = 0; i < n; i++) s += a[i];
+    return s;
+}
+
+/* The server keeps the counters of an incarnation that has ended and adds those of the next one. */
+static void the_counters_of_each_connection_start_at_0(void **state) {
+    (void)state;
+    fixture f;
+    remote r;
+    start_remote(&f, &r);
+    for (; f.incarnation < 10; f.incarnation++) {
+        open_hub(&f, &r);
+        expect(&f, UM_MSG_HELLO);
+        expect(&f, UM_MSG_READY);
+        um_msg_stats s = expect(&f, UM_MSG_STATS).stats;
+        assert_true(s.steps == 0 && s.tokens == 0 && s.step_seconds == 0);
+        assert_int_equal(sum(s.decode_step, s.n_decode_step), 0);
+        if (f.incarnation == 8) { /* once with a sleep in between */
+            assert_int_equal(ask(&f).requests, 1);
+            json_decref(result(&f, "sleep", "{}"));
+            json_decref(result(&f, "wake_up", "{}"));
+            expect(&f, UM_MSG_READY);
+        }
+        s = ask(&f);
+        assert_int_equal(s.requests, f.incarnation == 8 ? 2 : 1);
+        assert_true(s.steps > 0 && s.step_seconds > 0);
+        assert_int_equal(sum(s.step_tokens, s.n_step_tokens), s.steps);
+        if (f.incarnation == 9) break;
+        um_hub_close(f.hub);
+    }
+    shut_down(&f);
+    assert_int_equal(rmdir(r.folder), 0);
 }
 
 static void an_orphan_ends_at_once(void **state) {
@@ -681,6 +741,7 @@ int main(void) {
         cmocka_unit_test(a_failed_rank_ends_the_worker_with_its_words),
         cmocka_unit_test(a_model_that_cannot_be_opened_is_reported),
         cmocka_unit_test(a_worker_without_a_parent_outlives_its_server),
+        cmocka_unit_test(the_counters_of_each_connection_start_at_0),
         cmocka_unit_test(an_orphan_ends_at_once),
         cmocka_unit_test(a_worker_that_is_stopped_while_it_loads_ends),
     };

@@ -232,7 +232,7 @@ const um_wire_layout um_wire_layouts[] = {
     LAYOUT(UM_MSG_SNAPSHOT, "snapshot", snapshot, "from a worker: the present state of an answer", check_snapshot),
     LAYOUT(UM_MSG_FINISH, "finish", finish, "from a worker: an answer has ended", check_finish),
     LAYOUT(UM_MSG_ERROR, "error", error, "from a worker: a request failed", NULL),
-    LAYOUT(UM_MSG_STATS, "stats", stats, "from a worker: its counters", check_stats),
+    LAYOUT(UM_MSG_STATS, "stats", stats, "from a worker: its counters since its hello", check_stats),
     LAYOUT(UM_MSG_PONG, "pong", ping, "from a worker: the reply to a ping, with its number", NULL),
     LAYOUT(UM_MSG_RETURN, "return", ret, "from a worker: the result of a call as JSON, or an error message", NULL),
     LAYOUT(UM_MSG_LOADING, "loading", loading, "from a worker: how much of the weights it has loaded", check_loading),

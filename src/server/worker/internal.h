@@ -18,7 +18,7 @@ typedef struct um_task {
 } um_task;
 #define UM_TASK_CHAINS 1024 /* power of two */
 
-/* Histograms of all steps since the worker started. */
+/* Histograms of all steps since the last HELLO. */
 typedef struct um_step_counts {
     int64_t prefill[UM_STATS_BUCKETS], decode[UM_STATS_BUCKETS], tokens[UM_STATS_BUCKETS];
     int64_t rank_pass[UM_STATS_RANKS_MAX], rank_exchange[UM_STATS_RANKS_MAX]; /* of the last um_worker_get_stats */
@@ -31,7 +31,7 @@ struct um_worker {
     uint16_t incarnation;
     um_model *model;               /* NULL while the worker sleeps */
     um_router *router;             /* likewise */
-    um_msg_stats slept;            /* the counts of the routers before the last sleep */
+    um_msg_stats offset;           /* added to the router's counts: those before a sleep, less those before HELLO */
     bool wakes;                    /* wake_up was called */
     um_task *task[UM_TASK_CHAINS]; /* hash table by rid */
     struct um_score_call *scores;  /* calls of `score` that have not returned */
@@ -62,8 +62,10 @@ uint64_t um_worker_rid(const um_worker *w, int64_t id);
 /* ---- stats.c ---- */
 /* Adds the steps since the last call to the histograms. Called after every step of the router. */
 void um_worker_count_steps(um_worker *w);
-/* Returns the current counters. The histograms point into the worker. */
+/* Returns the counters since the last HELLO. The histograms point into the worker. */
 void um_worker_get_stats(um_worker *w, um_msg_stats *out);
+/* Starts the counters of a new incarnation at 0: a server keeps those of the previous one and adds them. */
+void um_worker_restart_stats(um_worker *w);
 
 /* ---- utilities.c ---- */
 void um_worker_call(um_worker *w, const um_msg_call *c);

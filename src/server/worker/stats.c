@@ -77,10 +77,22 @@ void um_worker_get_stats(um_worker *w, um_msg_stats *out) {
     UM_STATS_BYTES_MAP(UM_X)
     UM_STATS_AMOUNT_MAP(UM_X)
 #undef UM_X
-#define UM_X(type, name) out->name += w->slept.name;
+#define UM_X(type, name) out->name += w->offset.name;
     UM_STATS_COUNT_MAP(UM_X)
 #undef UM_X
     if (!w->router) return;
     add_devices(w, out);
     put_ranks(w, out);
+}
+
+void um_worker_restart_stats(um_worker *w) {
+    um_stats s = {0};
+    um_step_counts *c = &w->counts;
+    if (w->router) um_router_get_stats(w->router, &s);
+#define UM_X(type, name) w->offset.name = -(type)s.name;
+    UM_STATS_COUNT_MAP(UM_X)
+#undef UM_X
+    memset(c->prefill, 0, sizeof c->prefill);
+    memset(c->decode, 0, sizeof c->decode);
+    memset(c->tokens, 0, sizeof c->tokens);
 }

@@ -193,7 +193,7 @@ static um_status run_sleep(um_worker *w, uint64_t call_id, const json_t *args, u
         return um_fail(err, UM_EUNSUPPORTED, "the ranks of other processes (--nnodes) can't sleep");
     um_msg_stats now;
     um_worker_get_stats(w, &now);
-    w->slept = now;
+    w->offset = now;
     um_router_free(w->router);
     um_model_close(w->model);
     w->router = NULL;

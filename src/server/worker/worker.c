@@ -264,6 +264,7 @@ static um_status reconnect_if_lost(um_worker *w, um_err *err) {
     if (w->config->parent || !um_port_is_lost(w->port)) return UM_OK;
     um_log(UM_LOG_WARN, "lost the connection to the server; waiting for it to come back");
     abort_requests(w);
+    um_worker_restart_stats(w);
     w->incarnation = (uint16_t)(w->incarnation % UINT16_MAX + 1); /* skips 0, which is not a valid incarnation */
     um_status st = um_port_reconnect(w->port, w->config->index, w->incarnation, err);
     if (st) return st;

@@ -73,7 +73,7 @@ static void on_error(um_worker_pool *pool, const um_worker_slot *slot, const um_
     g.listener.fail(g.arg, um_http_status_of(err.code), &err);
 }
 
-/* The counters of a worker start at 0 when it starts. */
+/* The counters of a worker start at 0 when it starts, and when it connects again. */
 static void on_stats(um_worker_slot *slot, const um_msg_stats *now, um_str frame) {
     static const um_msg_stats none;
     const um_msg_stats *last = slot->stats.msg.type ? &slot->stats.msg.stats : &none;
