@@ -322,6 +322,7 @@ void um_server_stop(um_server *s) {
     s->service.stopping = true;
     um_http_server_stop(s->service.http);
     um_batch_store_stop(s->service.batches);
+    um_sleep_on_change(&s->service);
     const double grace = (double)s->service.setup.config->shutdown_grace;
     const int32_t n = um_worker_pool_outstanding(s->service.workers) + um_worker_pool_open_calls(s->service.workers);
     if (n) um_log(UM_LOG_INFO, "stopping; %d request%s may run for another %g s", n, n == 1 ? "" : "s", grace);

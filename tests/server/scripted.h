@@ -26,6 +26,7 @@ static int32_t n_script;
 static int32_t script_limit = SUBMITTED_MAX; /* limit of n_script; further submissions get 429 */
 /* True: the test reports the ends of canceled requests. False: they fail at once, as if their worker was lost. */
 static bool script_reports_canceled;
+static um_pool_rest script_rest; /* what um_worker_pool_get_rest returns */
 
 struct um_worker_pool {
     int nothing;
@@ -62,7 +63,7 @@ void um_worker_pool_call(um_worker_pool *p, int32_t i, const char *name, um_str 
 }
 void um_worker_pool_sleep(um_worker_pool *p) { (void)p; }
 void um_worker_pool_wake(um_worker_pool *p) { (void)p; }
-um_pool_rest um_worker_pool_get_rest(const um_worker_pool *p) { return (void)p, UM_POOL_AWAKE; }
+um_pool_rest um_worker_pool_get_rest(const um_worker_pool *p) { return (void)p, script_rest; }
 void um_worker_pool_remember(um_worker_pool *p, const char *key, const char *name, um_str args) {
     (void)p, (void)key, (void)name, (void)args;
 }

@@ -11,7 +11,8 @@ extern "C" {
 
 extern const um_api um_api_chat, um_api_completions, um_api_native, um_api_sglang, um_api_llama, um_api_results,
     um_api_messages, um_api_responses;
-/* Answers the requests that wait until the workers sleep or are awake. Called when the state of a worker changes. */
+/* Answers the requests that wait until the workers sleep or are awake. Called when the state of a worker changes, and
+ * when the server stops. */
 void um_sleep_on_change(um_service *s);
 
 extern const um_endpoint_set um_sleep_endpoints, um_adapters_endpoints, um_chat_endpoints, um_completions_endpoints,

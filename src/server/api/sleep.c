@@ -40,13 +40,15 @@ static bool answer(um_rest_waiter *r) {
     um_service *s = r->service;
     um_exchange *x = r->x;
     um_pool_rest rest = um_worker_pool_get_rest(s->workers);
-    if (rest == UM_POOL_DROWSY || (rest == UM_POOL_AWAKE && !r->for_sleep && has_loading(s->workers))) return false;
+    bool changes = rest == UM_POOL_DROWSY || (rest == UM_POOL_AWAKE && !r->for_sleep && has_loading(s->workers));
+    if (changes && !s->stopping) return false;
     bool is_up = um_worker_pool_is_up(s->workers);
-    bool done = r->for_sleep ? rest == UM_POOL_ASLEEP : is_up;
+    bool done = !s->stopping && (r->for_sleep ? rest == UM_POOL_ASLEEP : is_up);
     um_exchange_on_close(x, NULL, NULL);
     unlink_waiter(r);
     um_free(r);
     if (done) um_reply_with(s, x, put_state);
+    else if (s->stopping) um_reply_error(x, 503, NULL, "stopping", "the server is stopping");
     else
         um_reply_error(x, 503, NULL, "unavailable", "%s",
                        is_up ? "the workers don't sleep; they were woken or refused"
@@ -80,18 +82,14 @@ static bool read_level(um_exchange *x) {
 static void post_sleep(um_service *s, um_exchange *x, const char *id) {
     (void)id;
     if (!read_level(x) || !um_read_empty(x)) return;
-    if (s->stopping) {
-        um_reply_error(x, 503, NULL, "stopping", "the server is stopping");
-        return;
-    }
-    um_worker_pool_sleep(s->workers);
+    if (!s->stopping) um_worker_pool_sleep(s->workers);
     wait_for(s, x, true);
 }
 
 static void post_wake(um_service *s, um_exchange *x, const char *id) {
     (void)id;
     if (!um_read_empty(x)) return;
-    um_worker_pool_wake(s->workers);
+    if (!s->stopping) um_worker_pool_wake(s->workers);
     wait_for(s, x, false);
 }
 
