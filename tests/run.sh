@@ -5,7 +5,7 @@
 # script without TAP is one test, and its exit status is the result. The output goes to BUILD/log; that of a failed test
 # is printed, and so are lines that begin with "# note: ". The environment has the program under test in UNMASK and the
 # build folder in BUILD. Standard error tells how many have ended. The ten slowest tests are listed with the CPU time of
-# their processes. The last line is "N passed, N failed".
+# their processes. The last line is "N passed, N failed". Two tests of one name are refused.
 set -euo pipefail
 BUILD=$1
 shift
@@ -90,6 +90,11 @@ count() {
     fi
 }
 
+same=$(for test in "$@"; do label "$test"; done | sort | uniq -d)
+if [ "$same" ]; then
+    echo "two tests are named $same: the result of one would hide that of the other" >&2
+    exit 2
+fi
 rm -rf "$LOG"
 mkdir -p "$LOG"
 run_all $(in_order "$@")

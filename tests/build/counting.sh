@@ -39,3 +39,10 @@ expect succeeds "1 passed, 0 failed"
 expect refuses "0 passed, 1 failed"
 expect hangs "0 passed, 1 failed"
 expect starts "0 passed, 1 failed"
+
+# Results are files with the names of the tests.
+cp "$dir/tests/passes.sh" "$dir/tests/passes_test"
+status=0
+tests/run.sh "$dir/build" "$dir/tests/passes_test" "$dir/tests/passes.sh" > "$dir/out" 2>&1 || status=$?
+[ $status = 2 ] || { echo "two tests of one name: exit status $status" >&2; exit 1; }
+grep -q 'two tests are named passes' "$dir/out"
