@@ -214,10 +214,10 @@ static void compare_slots(check *c, const check_case *k, const check_pages *p, i
                 *want = check_pages_of_ref(c, p, layer, n, written);
     for (int32_t i = 0; i < 2 * n; i++) {
         const char *what = i % 2 ? "values" : "keys";
-        const float *ours = got + (size_t)i * width, *its = want + (size_t)i * width;
-        if (is_exact(k, i % 2)) check_close(c, what, ours, its, width, 0);
-        else if (p->shape.type == UM_F8) compare_codes(c, what, ours, its, width);
-        else check_close(c, what, ours, its, width, kv_tolerance(p->shape.type));
+        const float *got_row = got + (size_t)i * width, *want_row = want + (size_t)i * width;
+        if (is_exact(k, i % 2)) check_close(c, what, got_row, want_row, width, 0);
+        else if (p->shape.type == UM_F8) compare_codes(c, what, got_row, want_row, width);
+        else check_close(c, what, got_row, want_row, width, kv_tolerance(p->shape.type));
     }
 }
 

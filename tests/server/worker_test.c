@@ -609,9 +609,13 @@ static void start_remote(fixture *f, remote *r) {
     assert_int_equal(pthread_create(&f->thread, NULL, run, f), 0);
 }
 
-static void open_hub(fixture *f, const remote *r) {
+/* Starts a server, to which the worker connects. Returns the worker's first counters. */
+static um_msg_stats await_worker(fixture *f, const remote *r) {
     um_err err;
     if (um_hub_open_zmq(&f->hub, 1, r->command_addr, r->event_addr, &err)) fail_msg("%s", err.msg);
+    expect(f, UM_MSG_HELLO);
+    expect(f, UM_MSG_READY);
+    return expect(f, UM_MSG_STATS).stats;
 }
 
 /* A worker on another host has no parent process here. Its server restarts while a request runs. */
@@ -622,10 +626,7 @@ static void a_worker_without_a_parent_outlives_its_server(void **state) {
     remote r;
     start_remote(&f, &r);
     for (; f.incarnation < 10; f.incarnation++) {
-        open_hub(&f, &r);
-        expect(&f, UM_MSG_HELLO);
-        expect(&f, UM_MSG_READY);
-        assert_int_equal(expect(&f, UM_MSG_STATS).stats.requests_running, 0);
+        assert_int_equal(await_worker(&f, &r).requests_running, 0);
         if (f.incarnation == 9) break;
         um_msg_generate g = question(1);
         g.set = set;
@@ -660,10 +661,7 @@ static void the_counters_of_each_connection_start_at_0(void **state) {
     remote r;
     start_remote(&f, &r);
     for (; f.incarnation < 10; f.incarnation++) {
-        open_hub(&f, &r);
-        expect(&f, UM_MSG_HELLO);
-        expect(&f, UM_MSG_READY);
-        um_msg_stats s = expect(&f, UM_MSG_STATS).stats;
+        um_msg_stats s = await_worker(&f, &r);
         assert_true(s.steps == 0 && s.tokens == 0 && s.step_seconds == 0);
         assert_int_equal(sum(s.decode_step, s.n_decode_step), 0);
         if (f.incarnation == 8) { /* once with a sleep in between */
@@ -683,20 +681,25 @@ static void the_counters_of_each_connection_start_at_0(void **state) {
     assert_int_equal(rmdir(r.folder), 0);
 }
 
+/* Runs a worker in this thread. It must end before it is ready. */
+static void run_until_canceled(fixture *f) {
+    um_err err;
+    assert_int_equal(um_hub_open_local(&f->hub, 1, &err), UM_OK);
+    f->worker.port = um_port_open_local(f->hub, 0, 7);
+    assert_int_equal(um_worker_run(&f->worker, &f->err), UM_ECANCELED);
+    expect(f, UM_MSG_HELLO);
+    expect(f, UM_MSG_FAILED);
+    um_port_close(f->worker.port);
+    um_hub_close(f->hub);
+    um_arena_free(&f->arena);
+}
+
 static void an_orphan_ends_at_once(void **state) {
     (void)state;
     fixture f;
-    um_err err;
     init(&f, "models/tiny-block");
-    assert_int_equal(um_hub_open_local(&f.hub, 1, &err), UM_OK);
-    f.worker.port = um_port_open_local(f.hub, 0, 7);
     f.worker.parent = 4194304; /* no process has this number */
-    assert_int_equal(um_worker_run(&f.worker, &f.err), UM_ECANCELED);
-    expect(&f, UM_MSG_HELLO);
-    expect(&f, UM_MSG_FAILED);
-    um_port_close(f.worker.port);
-    um_hub_close(f.hub);
-    um_arena_free(&f.arena);
+    run_until_canceled(&f);
 }
 
 static bool is_third(void *arg) { return ++*(int *)arg >= 3; }
@@ -705,20 +708,12 @@ static bool is_third(void *arg) { return ++*(int *)arg >= 3; }
 static void a_worker_that_is_stopped_while_it_loads_ends(void **state) {
     (void)state;
     fixture f;
-    um_err err;
     int n = 0;
     init(&f, "models/tiny-block");
-    assert_int_equal(um_hub_open_local(&f.hub, 1, &err), UM_OK);
-    f.worker.port = um_port_open_local(f.hub, 0, 7);
     f.worker.is_stopped = is_third;
     f.worker.is_stopped_arg = &n;
-    assert_int_equal(um_worker_run(&f.worker, &f.err), UM_ECANCELED);
+    run_until_canceled(&f);
     assert_string_equal(f.err.msg, "the worker was told to stop");
-    expect(&f, UM_MSG_HELLO);
-    expect(&f, UM_MSG_FAILED);
-    um_port_close(f.worker.port);
-    um_hub_close(f.hub);
-    um_arena_free(&f.arena);
 }
 
 int main(void) {
