@@ -40,8 +40,8 @@ static bool answer(um_rest_waiter *r) {
     um_service *s = r->service;
     um_exchange *x = r->x;
     um_pool_rest rest = um_worker_pool_get_rest(s->workers);
-    bool changes = rest == UM_POOL_DROWSY || (rest == UM_POOL_AWAKE && !r->for_sleep && has_loading(s->workers));
-    if (changes && !s->stopping) return false;
+    bool is_changing = rest == UM_POOL_DROWSY || (rest == UM_POOL_AWAKE && !r->for_sleep && has_loading(s->workers));
+    if (is_changing && !s->stopping) return false;
     bool is_up = um_worker_pool_is_up(s->workers);
     bool done = !s->stopping && (r->for_sleep ? rest == UM_POOL_ASLEEP : is_up);
     um_exchange_on_close(x, NULL, NULL);

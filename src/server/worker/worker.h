@@ -21,7 +21,8 @@ typedef struct um_worker_config {
     um_port *port;
     uint16_t index, incarnation; /* incarnation: the number at the start; it changes when the worker reconnects */
     int64_t parent; /* id of the process that the worker must not outlive; 0: none, or the worker is a thread */
-    bool (*is_stopped)(void *arg); /* called between steps and between tensors; true ends the worker. May be NULL */
+    /* Called between steps, and between tensors while the model is loaded. True ends the worker. May be NULL. */
+    bool (*is_stopped)(void *arg);
     void *is_stopped_arg;
     double stats_interval; /* seconds between STATS messages while requests run */
 } um_worker_config;

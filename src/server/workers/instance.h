@@ -11,9 +11,9 @@ extern "C" {
 
 typedef struct um_worker_instance um_worker_instance;
 
-/* Runs um_worker_run in a thread that blocks all signals. Copies `c` but for is_stopped; what it points to must outlive
- * the instance. The thread closes the port when the worker has ended. UM_EIO: no thread could be started, and the
- * caller still owns the port. */
+/* Runs um_worker_run in a thread that blocks all signals. Copies `c`, without is_stopped. What `c` points to must
+ * outlive the instance. The thread closes the port when the worker has ended. UM_EIO: no thread could be started, and
+ * the caller still owns the port. */
 um_status um_worker_instance_open_thread(um_worker_instance **out, const um_worker_config *c, um_err *err);
 
 /* The path of the configuration file in the worker process. */
@@ -35,8 +35,8 @@ int um_worker_instance_fd(const um_worker_instance *instance);
 int64_t um_worker_instance_pid(const um_worker_instance *instance);
 /* Describes what a process is doing, such as "is stopped"; "is in an unknown state" for a thread. */
 const char *um_worker_instance_process_state(const um_worker_instance *instance);
-/* Sends a signal to a process. A thread ends between two steps of an engine or two tensors that it loads, whatever the
- * signal; 0 is none. */
+/* Sends a signal to a process. Any signal but 0 tells a thread to end: it does so before the next step of an engine, or
+ * before it loads the next tensor. */
 void um_worker_instance_signal(um_worker_instance *instance, int sig);
 /* Waits up to `seconds` for the end; returns whether the instance has ended. */
 bool um_worker_instance_wait(const um_worker_instance *instance, double seconds);

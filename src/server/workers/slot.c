@@ -62,7 +62,7 @@ static void enter(um_worker_slot *slot, um_worker_state state) {
 }
 
 /* Sends SHUTDOWN to a worker. Returns false if the worker will not act on it, because it is not connected, or because
- * it is loading: it reads no commands then. A remote worker acts on it later. */
+ * it is loading and reads no commands. A remote worker reads SHUTDOWN when it has loaded the model. */
 static bool send_shutdown(um_worker_slot *slot) {
     bool is_sent = slot->incarnation && um_worker_pool_send(slot, &(um_msg){.type = UM_MSG_SHUTDOWN});
     return is_sent && !(slot->instance && slot->state == UM_WORKER_LOADING);
