@@ -32,7 +32,7 @@ template <int GROUPS> struct shape_of {
     static constexpr int ctas = 2 / GROUPS, stages = 3 * GROUPS, shared = stages * STAGE_BYTES + 1024;
     /* A warpgroup waits forever for registers that the CTA did not get at its start. */
     static constexpr int even_registers = 65536 / (ctas * threads) / 8 * 8;
-    static constexpr int many_registers = 232, few_registers = GROUPS == 1 ? 24 : 40;
+    static constexpr int many_registers = GROUPS == 1 ? 232 : 240, few_registers = 24;
     static_assert(GROUPS * many_registers + few_registers <= (GROUPS + 1) * even_registers, "registers of a CTA");
 };
 
@@ -260,8 +260,7 @@ static __device__ __forceinline__ void merge(um_cu_softmax<DIM> &all, const um_c
 
 /* ---- Tasks ------------------------------------------------------------------------------------------------------- */
 
-/* A class of rows of a column, and slots of the column. A task lies in shared memory. One warp changes it: all lanes
- * read it, and then lane 0 writes. */
+/* A class of rows of a column, and slots of the column. */
 struct task {
     um_cu_cta c;
     int32_t tile;           /* index of c.tile */
@@ -273,8 +272,6 @@ struct task {
     um_cu_share share;  /* the rest of the share of the CTA */
 };
 
-static __device__ __forceinline__ bool is_writer() { return threadIdx.x % WARP == 0; }
-
 /* Makes the rows a class whose number of keys is the largest up to `most`. A warp calls it. */
 static __device__ __forceinline__ void choose_rows(task &t, const um_cu_batch &b, int32_t most) {
     um_cu_cta &c = t.c;
@@ -284,43 +281,34 @@ static __device__ __forceinline__ void choose_rows(task &t, const um_cu_batch &b
         if (end <= most) largest = max(largest, end);
     }
     largest = (int32_t)__reduce_max_sync(0xffffffffu, largest);
-    const int32_t piece = um_cu_piece_of(largest);
-    const int32_t above = piece > UM_CU_PIECE ? (piece - UM_CU_GROUP) * UM_CU_SLOTS : -1;
+    t.piece = um_cu_piece_of(largest);
+    c.above = t.piece > UM_CU_PIECE ? (t.piece - UM_CU_GROUP) * UM_CU_SLOTS : -1;
     for (int32_t i = threadIdx.x % WARP; i < c.tile.n; i += WARP) {
         const int32_t end = min(c.span.keys.end, b.seen_end[c.tile.first + i]);
-        if (end <= above) rest = 1;
+        if (end <= c.above) rest = 1;
         else if (end <= largest) least = min(least, end);
     }
-    least = __reduce_min_sync(0xffffffffu, least);
-    rest = __any_sync(0xffffffffu, rest);
-    __syncwarp(); /* all lanes have read the task */
-    if (is_writer()) {
-        t.piece = piece;
-        t.more_rows = rest;
-        c.above = above;
-        c.bounds = {0, 0, least, largest};
-        c.from = max(c.span.keys.start / UM_CU_GROUP * UM_CU_GROUP, t.slot * piece);
-        c.to = min(largest, t.slot_end * piece);
-    }
-    __syncwarp();
+    c.bounds = {0, 0, __reduce_min_sync(0xffffffffu, least), largest};
+    t.more_rows = __any_sync(0xffffffffu, rest);
+    c.from = max(c.span.keys.start / UM_CU_GROUP * UM_CU_GROUP, t.slot * t.piece);
+    c.to = min(largest, t.slot_end * t.piece);
 }
 
-/* Lane 0 calls it. */
 static __device__ __forceinline__ void choose_tile(task &t, const um_cu_batch &b, int32_t tile, int32_t head) {
     t.c.tile = b.tile[tile];
     t.c.span = b.span[t.c.tile.span];
     t.c.page = um_cu_at<int32_t>(b, t.c.span.page);
     t.tile = tile;
     t.c.head = head;
-    t.there = t.c.tile.n > 0;
 }
 
-/* Chooses the next slots of the share. Lane 0 calls it. */
+/* Chooses the next slots of the share. A warp calls it. */
 static __device__ __forceinline__ void choose_slots(task &t, const um_cu_batch &b, int32_t n_heads) {
     um_cu_share &s = t.share;
     t.there = s.left > 0 && s.tile < b.capacity.n_tiles;
     if (!t.there) return;
     choose_tile(t, b, s.tile, s.head);
+    t.there = t.c.tile.n > 0;
     const int32_t end = t.c.span.keys.end, n = um_cu_slots_of(end), length = um_cu_piece_of(end) / UM_CU_GROUP;
     t.slot = s.slot;
     t.slot_end = min(n, s.slot + (s.left + length - 1) / length);
@@ -333,31 +321,29 @@ static __device__ __forceinline__ void choose_slots(task &t, const um_cu_batch &
 
 /* Sets the first task of the CTA. A warp calls it. */
 static __device__ __forceinline__ void first_task(task &t, const um_cu_batch &b, const um_cu_flash &f) {
-    um_cu_share share = {0, 0, 0, 0};
-    if (f.split) share = um_cu_find_share(b, f.a.n_kv_heads, blockIdx.x, gridDim.x);
-    if (is_writer()) {
-        t.c.group = f.a.n_heads / f.a.n_kv_heads;
-        t.share = share;
-        if (f.split) choose_slots(t, b, f.a.n_kv_heads);
-        else {
-            choose_tile(t, b, blockIdx.x, blockIdx.y);
-            t.slot = 0;
-            t.slot_end = UM_CU_SLOTS;
-            t.merges = t.whole = true;
-        }
+    t.c.group = f.a.n_heads / f.a.n_kv_heads;
+    if (f.split) {
+        t.share = um_cu_find_share(b, f.a.n_kv_heads, blockIdx.x, gridDim.x);
+        choose_slots(t, b, f.a.n_kv_heads);
+    } else {
+        t.share = {0, 0, 0, 0};
+        choose_tile(t, b, blockIdx.x, blockIdx.y);
+        t.slot = 0;
+        t.slot_end = UM_CU_SLOTS;
+        t.merges = t.whole = true;
+        t.there = t.c.tile.n > 0;
     }
-    __syncwarp();
     if (t.there) choose_rows(t, b, INT32_MAX);
 }
 
 /* Replaces the task by the next one. A warp calls it. */
 static __device__ __forceinline__ void next_task(task &t, const um_cu_batch &b, int32_t n_heads) {
-    const bool more_rows = t.more_rows;
-    const int32_t most = more_rows ? t.c.above : INT32_MAX;
-    __syncwarp(); /* all lanes have read the task */
-    if (!more_rows && is_writer()) choose_slots(t, b, n_heads);
-    __syncwarp();
-    if (t.there) choose_rows(t, b, most);
+    if (t.more_rows) {
+        choose_rows(t, b, t.c.above);
+        return;
+    }
+    choose_slots(t, b, n_heads);
+    if (t.there) choose_rows(t, b, INT32_MAX);
 }
 
 /* Stores the result of a slot of the rows. */
@@ -420,9 +406,10 @@ static __device__ __forceinline__ void compute(const um_cu_batch &b, const strea
     if (!t.whole) write_empty(a, t, rows, t.merges ? 1 : slot, t.slot_end);
 }
 
-/* All threads that compute meet. */
+/* All threads that compute or copy meet. The barrier counts warps, so the lanes of a warp come together first. */
 template <class S> static __device__ __forceinline__ void meet() {
-    asm volatile("bar.sync 1, %0;" ::"n"(S::computing) : "memory");
+    __syncwarp();
+    asm volatile("bar.sync 2, %0;" ::"n"(S::computing + WARP) : "memory");
 }
 #endif
 
@@ -436,7 +423,7 @@ static __global__ void __launch_bounds__(S::threads, S::ctas)
 #ifdef UM_CU_HAS_WGMMA
     extern __shared__ char shared[];
     __shared__ uint64_t barrier[2][S::stages];
-    __shared__ task computed, copied; /* the copies may be some tasks ahead */
+    __shared__ task t;
     const uint32_t start = (uint32_t)__cvta_generic_to_shared(shared), base = (start + 1023) & ~1023u;
     const ring r = {base, (uint32_t)__cvta_generic_to_shared(barrier[0]),
                     (uint32_t)__cvta_generic_to_shared(barrier[1])};
@@ -444,8 +431,9 @@ static __global__ void __launch_bounds__(S::threads, S::ctas)
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / WARP, 0), group = warp / 4;
     um_cu_let_next_start();
     if (warp == 0) {
-        first_task(computed, b, a.f);
-        if (is_writer()) copied = computed;
+        task mine;
+        first_task(mine, b, a.f);
+        if (threadIdx.x == 0) t = mine;
     } else if (threadIdx.x == WARP) {
         for (int i = 0; i < S::stages; i++)
             um_cu_barrier_init(r.full + 8 * i, 1), um_cu_barrier_init(r.empty + 8 * i, S::groups * 4);
@@ -457,16 +445,23 @@ static __global__ void __launch_bounds__(S::threads, S::ctas)
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(S::few_registers));
         if (warp > group * 4) return;
         const box boxes = find_box(a, &keys, &values);
-        while (copied.there) {
-            request_keys<S>(boxes, a, copied.c, r, at);
-            next_task(copied, b, a.f.a.n_kv_heads);
+        while (t.there) {
+            request_keys<S>(boxes, a, t.c, r, at);
+            meet<S>();
+            meet<S>();
         }
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(S::many_registers));
-        while (computed.there) {
-            compute<S>(b, a, computed, r, at, warp);
-            meet<S>(); /* all warps have read the task */
-            if (warp == 0) next_task(computed, b, a.f.a.n_kv_heads);
+        while (t.there) {
+            compute<S>(b, a, t, r, at, warp);
+            meet<S>();
+            if (warp == 0) {
+                task mine = t;
+                next_task(mine, b, a.f.a.n_kv_heads);
+                __syncwarp();
+                if (threadIdx.x == 0) t = mine;
+                __syncwarp();
+            }
             meet<S>();
         }
     }
