@@ -1,4 +1,4 @@
-/* Checks a complete request (host, origin, key, path, method, state of the workers) and passes it to its endpoint. */
+/* Checks a request (host, origin, key, path, method, state of the workers) and passes it to its endpoint. */
 #include "server/endpoints.h"
 #include "server/frontend.h"
 #include "server/generate/quota.h"
@@ -69,6 +69,11 @@ static void serve(um_server *s, um_exchange *x, const um_endpoint_match *m) {
     else if (!(flags & UM_ENDPOINT_OPEN) && !has_access(s, x, flags)) return;
     else if (!e) refuse_path(x, m);
     else if (!(flags & UM_ENDPOINT_WAITS) || can_generate(&s->service, x)) e->handle(&s->service, x, m->id);
+}
+
+bool um_server_reads_body(void *server, um_exchange *x) {
+    const um_server *s = server;
+    return um_keys_is_empty(s->service.keys) || um_auth_key(s->service.keys, x, true);
 }
 
 void um_server_dispatch(void *server, um_exchange *x) {

@@ -71,8 +71,10 @@ bool um_server_has_files(const um_server *s);
 /* reload.c: reads the files again, and applies keys and live options, or nothing if one of them is wrong. */
 void um_server_reload(um_server *s);
 
-/* dispatch.c: handles a complete request. */
+/* dispatch.c: handles a complete request, or one without a key whose body was not read. */
 void um_server_dispatch(void *server, um_exchange *x);
+/* dispatch.c: returns whether the body of a request is read. Without a valid key, no endpoint reads it. */
+bool um_server_reads_body(void *server, um_exchange *x);
 
 #ifdef __cplusplus
 }

@@ -194,8 +194,10 @@ static um_status listen_http(um_server *s, um_err *err) {
     um_server_http_config(s, &http);
     um_status st =
         um_http_server_new(&s->service.http, s->service.base, &http, um_server_dispatch, on_http_error, s, err);
-    if (!st) um_http_server_on_end(s->service.http, on_exchange_end);
-    return st;
+    if (st) return st;
+    um_http_server_on_end(s->service.http, on_exchange_end);
+    um_http_server_on_body(s->service.http, um_server_reads_body);
+    return UM_OK;
 }
 
 /* nohup starts a program with SIGHUP ignored. */

@@ -251,12 +251,9 @@ static void refuses_in_a_plain_sentence_otherwise(void **state) {
     um_free(got);
 }
 
-/* A client that sends a body that is too large can still read the error response. */
-static void lets_a_client_read_why_its_body_is_too_large(void **state) {
-    world *w = (world *)*state;
+/* Sends a body of 4 MB that is not read. The client can still read the response. */
+static void send_all_before_reading(world *w, const char *response) {
     um_buf out = {0}, body = {0};
-    w->config.max_body_bytes = 1000;
-    serve(w);
     um_buf_reserve(&body, 4000000);
     for (int i = 0; i < 4000000; i++) um_buf_putc(&body, 'x');
     int fd = dial(w);
@@ -264,10 +261,44 @@ static void lets_a_client_read_why_its_body_is_too_large(void **state) {
     say_bytes(w, fd, body.data, body.len);
     assert_int_equal(shutdown(fd, SHUT_WR), 0);
     hear_all(w, fd, &out);
-    has(out.data, "HTTP/1.1 413 ");
+    has(out.data, response);
     close(fd);
     um_buf_free(&out);
     um_buf_free(&body);
+}
+
+static void lets_a_client_read_why_its_body_is_too_large(void **state) {
+    world *w = (world *)*state;
+    w->config.max_body_bytes = 1000;
+    serve(w);
+    send_all_before_reading(w, "HTTP/1.1 413 ");
+}
+
+static bool is_known(void *arg, um_exchange *x) {
+    (void)arg;
+    return um_exchange_header(x, "authorization") != NULL;
+}
+
+/* The handler answers from the head: the client is not asked for the body, and the connection closes. */
+static void answers_without_a_body_that_nobody_needs(void **state) {
+    world *w = (world *)*state;
+    serve(w);
+    um_http_server_on_body(w->server, is_known);
+    char *got = ask(w, "POST /a HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nContent-Length: 9000000\r\n\r\n");
+    has_not(got, "100 Continue");
+    has(got, "Connection: close\r\n");
+    has(got, "POST /a []");
+    um_free(got);
+    got = ask(w, "POST /b HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n4\r\nGET \r\n");
+    has(got, "POST /b []");
+    um_free(got);
+    send_all_before_reading(w, "POST / []");
+    assert_int_equal(w->n_requests, 3);
+    got = ask(w, "POST /c HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n"
+                 "POST /d HTTP/1.1\r\n" HOST BYE "Authorization: key\r\nContent-Length: 4\r\n\r\nbody");
+    has(got, "POST /c []");
+    has(got, "POST /d [body]");
+    um_free(got);
 }
 
 static void answers_what_came_before_a_malformed_request(void **state) {
@@ -830,6 +861,7 @@ int main(void) {
         T(refuses_in_the_words_of_its_owner),
         T(refuses_in_a_plain_sentence_otherwise),
         T(lets_a_client_read_why_its_body_is_too_large),
+        T(answers_without_a_body_that_nobody_needs),
         T(answers_what_came_before_a_malformed_request),
         T(notices_a_hang_up_while_an_answer_is_pending),
         T(notices_a_hang_up_of_a_client_that_pipelines_without_end),

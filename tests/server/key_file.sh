@@ -96,6 +96,21 @@ keys_of_the_file_and_of_the_option_are_accepted() {
         [ "$status" = 401 ]
     done
 }
+a_request_without_a_key_is_answered_before_its_body() {
+    local method path expected
+    head -c 1000000 /dev/zero > "$work/zeros"
+    while read -r method path expected; do
+        exec 3<> "/dev/tcp/127.0.0.1/${url##*:}"
+        printf '%s HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1000000\r\n\r\n' "$method $path" >&3
+        timeout 20 head -n 1 <&3 | grep -F "HTTP/1.1 $expected "
+        exec 3>&-
+        call "$path" -X "$method" --data-binary "@$work/zeros" -H 'Content-Type: application/json' -H 'Expect:'
+        [ "$status" = "$expected" ]
+        [ "$(header connection)" = close ]
+    done <<< $'POST /v1/completions 401\nPOST /v1/unknown 401\nGET /health 200'
+    call /v1/completions --data-binary "@$work/zeros" -H 'Content-Type: application/json' -H 'x-api-key: alice-secret'
+    [ "$status" = 400 ]
+}
 only_admins_may_act_on_the_whole_server() {
     local path
     for path in /flush_cache /start_profile /stop_profile /call/memory_report; do

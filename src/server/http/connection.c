@@ -179,6 +179,11 @@ static void reject_refused(um_http_conn *c, int status) {
            status == 429 ? "too many connections from this address" : "all connections of the server are taken");
 }
 
+static bool needs_body(const um_http_conn *c) {
+    const um_http_server *s = c->server;
+    return !s->on_body || s->on_body(s->arg, c->x);
+}
+
 /* Starts the exchange when the head is complete. Reserves memory for the body, and sends 100 Continue if the client
  * asked for it. */
 static void begin_body(um_http_conn *c) {
@@ -191,8 +196,14 @@ static void begin_body(um_http_conn *c) {
         reject_refused(c, refused);
         return;
     }
+    if (h->length <= 0 && !h->is_chunked) return;
+    if (!needs_body(c)) {
+        c->x->keep_alive = false;
+        handle(c);
+        return;
+    }
     if (h->length > 0) um_buf_reserve(&c->x->body, UM_MIN((size_t)h->length, BODY_RESERVE_MAX));
-    if (h->expects_continue && (h->length > 0 || h->is_chunked)) put_text(c, "HTTP/1.1 100 Continue\r\n\r\n");
+    if (h->expects_continue) put_text(c, "HTTP/1.1 100 Continue\r\n\r\n");
 }
 
 static void begin_head(um_http_conn *c) {

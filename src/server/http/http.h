@@ -43,6 +43,9 @@ void um_http_config_init(um_http_config *c);
 /* Called when a whole request has arrived. The handler responds now or later. What it borrows from the exchange is
  * valid as long as the exchange. */
 typedef void (*um_http_fn)(void *arg, um_exchange *x);
+/* Called before a body is read. Returns whether the handler needs the body. Otherwise the handler is called at once
+ * without it, and the connection closes after the response. */
+typedef bool (*um_http_body_fn)(void *arg, um_exchange *x);
 /* Writes the body of an error response to a request that is malformed, too large or too slow, and never reaches the
  * handler. The content type is application/json. The function may add headers, and can read the arrived part of the
  * request's head. NULL: the server sends the message as plain text. */
@@ -116,6 +119,8 @@ void *um_exchange_get_user_data(const um_exchange *x);
 /* Sets a function for logs and counters. It is called with the server's arg for every exchange that reached the handler
  * or was rejected, after the close callback and just before the exchange is freed. */
 void um_http_server_on_end(um_http_server *s, um_exchange_close_fn fn);
+/* Sets a function that is asked before each body is read. Without it all bodies are read. */
+void um_http_server_on_body(um_http_server *s, um_http_body_fn fn);
 
 /* Returns the reason phrase of a status code, such as "Not Found". */
 const char *um_http_reason(int status);

@@ -31,6 +31,7 @@ struct um_http_server {
     um_http_config config;
     um_http_fn handler;
     um_http_error_fn error;
+    um_http_body_fn on_body;     /* the function of um_http_server_on_body, or NULL */
     um_exchange_close_fn on_end; /* the function of um_http_server_on_end, or NULL */
     void *arg;
     struct evconnlistener *listener; /* NULL: stopped */

@@ -191,5 +191,6 @@ void um_http_server_free(um_http_server *s) {
 }
 
 void um_http_server_on_end(um_http_server *s, um_exchange_close_fn fn) { s->on_end = fn; }
+void um_http_server_on_body(um_http_server *s, um_http_body_fn fn) { s->on_body = fn; }
 int32_t um_http_server_port(const um_http_server *s) { return s->port; }
 int32_t um_http_server_connections(const um_http_server *s) { return s->n_conns; }
