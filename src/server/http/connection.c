@@ -179,8 +179,10 @@ static void reject_refused(um_http_conn *c, int status) {
            status == 429 ? "too many connections from this address" : "all connections of the server are taken");
 }
 
+/* On a spare connection only the vital path gets so far. A body that arrives slowly would hold the connection. */
 static bool needs_body(const um_http_conn *c) {
     const um_http_server *s = c->server;
+    if (c->refused) return false;
     return !s->on_body || s->on_body(s->arg, c->x);
 }
 

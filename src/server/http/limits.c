@@ -20,7 +20,7 @@ static bool are_spares_taken(const um_http_server *s) {
 static um_http_conn *late_spare(const um_http_server *s) {
     um_http_conn *found = NULL;
     for (um_http_conn *c = s->conns; c; c = c->next)
-        if (c->refused && c->state != UM_CONN_BODY && c->state != UM_CONN_RESPONSE) found = c;
+        if (c->refused && c->state != UM_CONN_RESPONSE) found = c;
     return found && um_now() - found->opened >= SPARE_SECONDS ? found : NULL;
 }
 
