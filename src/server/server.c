@@ -186,6 +186,7 @@ void um_server_http_config(const um_server *s, um_http_config *http) {
     http->min_body_rate = c->min_body_rate;
     http->write_timeout = c->write_timeout;
     http->max_body_bytes = (size_t)c->max_body_bytes;
+    http->max_bodies_bytes = (size_t)UM_MAX(c->max_body_bytes, c->max_bodies_memory); /* room for one body at least */
     http->idle_timeout = c->keep_alive;
 }
 

@@ -274,6 +274,39 @@ static void lets_a_client_read_why_its_body_is_too_large(void **state) {
     send_all_before_reading(w, "HTTP/1.1 413 ");
 }
 
+/* The bodies of all requests share 1,000 bytes. What a client announces takes none of them. */
+static void bounds_the_memory_of_all_bodies(void **state) {
+    world *w = (world *)*state;
+    um_buf body = {0}, request = {0};
+    w->config.max_bodies_bytes = 1000;
+    serve(w);
+    for (int i = 0; i < 600; i++) um_buf_putc(&body, 'x');
+    int silent = dial(w), slow = dial(w), pending = dial(w);
+    say(w, silent, "POST /a HTTP/1.1\r\n" HOST "Content-Length: 1000\r\n\r\n");
+    say(w, slow, "POST /b HTTP/1.1\r\n" HOST "Content-Length: 1000\r\n\r\n");
+    say_bytes(w, slow, body.data, 300);
+    say(w, pending, "POST /later HTTP/1.1\r\n" HOST "Content-Length: 300\r\n\r\n");
+    say_bytes(w, pending, body.data, 300);
+    WAIT_FOR(w, w->open);
+    WAIT_FOR(w, w->server->bodies_bytes == 600);
+    um_buf_puts(&request, "POST /c HTTP/1.1\r\n" HOST BYE "Content-Length: 600\r\n\r\n");
+    um_buf_append(&request, body.data, body.len);
+    char *got = ask(w, request.data);
+    has(got, "HTTP/1.1 503 Service Unavailable\r\n");
+    has(got, "Retry-After: 1\r\n");
+    um_free(got);
+    um_buf taken = um_exchange_take_body(w->open);
+    got = ask(w, request.data);
+    has(got, "POST /c [xxx");
+    um_free(got);
+    close(slow), close(silent), close(pending);
+    WAIT_FOR(w, um_http_server_connections(w->server) == 0);
+    assert_int_equal(w->server->bodies_bytes, 0);
+    um_buf_free(&taken);
+    um_buf_free(&body);
+    um_buf_free(&request);
+}
+
 static bool is_known(void *arg, um_exchange *x) {
     (void)arg;
     return um_exchange_header(x, "authorization") != NULL;
@@ -862,6 +895,7 @@ int main(void) {
         T(refuses_in_the_words_of_its_owner),
         T(refuses_in_a_plain_sentence_otherwise),
         T(lets_a_client_read_why_its_body_is_too_large),
+        T(bounds_the_memory_of_all_bodies),
         T(answers_without_a_body_that_nobody_needs),
         T(answers_what_came_before_a_malformed_request),
         T(notices_a_hang_up_while_an_answer_is_pending),

@@ -221,8 +221,17 @@ static bool is_too_slow(const um_http_conn *c) {
     return um_now() - c->body_began > f->body_timeout + (double)c->x->body.len / f->min_body_rate;
 }
 
+/* Only bytes that have arrived count. Otherwise a client could take all memory for bodies by heads alone. */
 static void add_piece(um_http_conn *c) {
-    um_buf_append(&c->x->body, c->parser.piece.p, c->parser.piece.n);
+    um_http_server *s = c->server;
+    um_str piece = c->parser.piece;
+    if (piece.n > s->config.max_bodies_bytes - s->bodies_bytes) {
+        um_exchange_add_header(c->x, "Retry-After", "1");
+        reject(c, 503, "the bodies of other requests take the memory that bodies may take; retry later");
+        return;
+    }
+    um_buf_append(&c->x->body, piece.p, piece.n);
+    s->bodies_bytes += piece.n;
     if (is_too_slow(c)) reject(c, 408, "the body arrives too slowly");
 }
 

@@ -14,10 +14,11 @@ um_exchange *um_exchange_new(um_http_conn *c) {
 }
 
 void um_exchange_close(um_exchange *x, bool complete) {
-    const um_http_server *s = x->conn->server;
+    um_http_server *s = x->conn->server;
     x->ended = true;
     if (x->on_close) x->on_close(x->close_arg, x, complete);
     if ((x->is_handled || um_exchange_has_begun(x)) && s->on_end) s->on_end(s->arg, x, complete);
+    s->bodies_bytes -= x->body.len;
     um_buf_free(&x->body);
     um_buf_free(&x->headers);
     um_arena_free(&x->strings);
@@ -33,6 +34,7 @@ const char *um_exchange_path(const um_exchange *x) { return head_of(x)->path.len
 um_str um_exchange_body(const um_exchange *x) { return (um_str){x->body.data, x->body.len}; }
 um_buf um_exchange_take_body(um_exchange *x) {
     um_buf body = x->body;
+    x->conn->server->bodies_bytes -= body.len;
     x->body = (um_buf){0};
     return body;
 }

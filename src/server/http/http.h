@@ -30,6 +30,7 @@ typedef struct um_http_config {
     const char *vital_path;           /* "/health", or NULL */
     um_http_nets trusted_proxies;     /* borrowed; their connections have no limit per address, but their clients do */
     size_t max_head_bytes, max_body_bytes;
+    size_t max_bodies_bytes; /* of the bodies of all exchanges; a request beyond it gets 503 */
     /* Timeouts in seconds; 0: none. */
     double head_timeout;     /* from the first byte of a head to its end; also from the connection to the first byte */
     double body_timeout;     /* longest pause between bytes of the body */

@@ -38,7 +38,8 @@ struct um_http_server {
     struct event *retry_timer;       /* accepts again after an error */
     um_http_conn *conns;             /* a list */
     int32_t n_conns, port;
-    time_t date_second; /* the second that `date` shows */
+    size_t bodies_bytes; /* sum of the bodies of all exchanges */
+    time_t date_second;  /* the second that `date` shows */
     char date[32];
     um_buf head; /* the response head that is being written */
 };
@@ -75,7 +76,7 @@ struct um_http_conn {
 
 struct um_exchange {
     um_http_conn *conn;
-    um_buf body;
+    um_buf body;      /* counted in server.bodies_bytes */
     um_arena strings; /* memory of the texts that accessors return */
     um_buf headers;   /* header lines that the handler added to the response */
     int status;

@@ -15,12 +15,14 @@
 #define NOT_SENT_MAX       (128 << 10) /* unsent bytes in the kernel; a low limit keeps snapshots fresh */
 #define MAX_UNREAD_DEFAULT ((size_t)16 << 20)
 #define MAX_BODY_DEFAULT   ((size_t)16 << 20)
+#define MAX_BODIES_DEFAULT ((size_t)256 << 20)
 
 void um_http_config_init(um_http_config *c) {
     *c = (um_http_config){.host = "127.0.0.1",
                           .max_connections = 4096,
                           .max_head_bytes = UM_HTTP_HEAD_MAX,
                           .max_body_bytes = MAX_BODY_DEFAULT,
+                          .max_bodies_bytes = MAX_BODIES_DEFAULT,
                           .head_timeout = 30,
                           .body_timeout = 60,
                           .min_body_rate = 1000,
