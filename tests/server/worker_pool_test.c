@@ -846,6 +846,17 @@ static void workers_that_are_woken_early_load_at_once(void **state) {
     assert_int_equal(um_worker_pool_get_status(pool, 0).state, UM_WORKER_LOADING);
 }
 
+static void a_worker_that_refuses_to_sleep_is_heard_beside_a_lost_one(void **state) {
+    (void)state;
+    um_worker_pool_sleep(pool);
+    UNTIL(received(&a, UM_MSG_CALL));
+    say(&a, (um_msg){.type = UM_MSG_FAILED, .failed = {UM_EDEVICE, UM_STR("gone")}});
+    UNTIL(um_worker_pool_get_status(pool, 0).state != UM_WORKER_UP);
+    give_back(&b, UM_EUNSUPPORTED, "not here");
+    UNTIL(um_worker_pool_get_rest(pool) != UM_POOL_DROWSY);
+    assert_int_equal(um_worker_pool_get_rest(pool), UM_POOL_AWAKE);
+}
+
 /* ---- Shutting down ----------------------------------------------------------------------------------------------- */
 
 static void count(void *arg) { ++*(int *)arg; }
@@ -971,6 +982,7 @@ int main(void) {
         TEST(sums_include_dead_workers, open_and_enter),
         TEST(the_rate_is_of_the_last_report_with_denoising, open_and_enter),
         TEST(workers_sleep_when_no_call_is_open, open_and_enter),
+        TEST(a_worker_that_refuses_to_sleep_is_heard_beside_a_lost_one, open_and_enter),
         TEST(workers_that_are_woken_early_load_at_once, open_and_enter),
         TEST(shutdown_waits_for_running_requests, open_and_enter),
         TEST(shutdown_waits_for_calls, open_and_enter),

@@ -21,7 +21,7 @@ struct um_pending_call {
     int32_t n_parts, n_open;
     bool of_all;    /* the result is an array with one element per worker */
     bool is_spread; /* the prompts are divided among the workers; the result is one list */
-    um_err err;     /* the first failure */
+    um_err err;     /* set_error */
     struct event *timer;
     um_call_fn done;
     void *arg;
@@ -63,7 +63,7 @@ static void put_parts(const um_pending_call *c, um_buf *out) {
 /* Tells whether the outcome is certain: all workers returned, or one part of a divided call failed. */
 static bool is_decided(const um_pending_call *c) { return c->n_open == 0 || (c->is_spread && c->err.code); }
 
-/* Calls `done` with the result or the first error, and frees the call. */
+/* Calls `done` with the result or the error, and frees the call. */
 static void finish(um_pending_call *c) {
     um_buf value = {0};
     unlink_call(c);
@@ -76,12 +76,17 @@ static void finish(um_pending_call *c) {
     um_worker_pool_on_end(pool);
 }
 
+/* Sets the error of the call, unless it has one. The loss of a worker (UM_EIO) gives way to other errors. */
+static void set_error(um_pending_call *c, const um_err *why) {
+    if (!c->err.code || (c->err.code == UM_EIO && why->code != UM_EIO)) c->err = *why;
+}
+
 static void fail_part_as(um_pending_call *c, um_call_result *p, const um_err *why) {
+    um_err named = *why;
     p->open = false;
     c->n_open--;
-    if (c->err.code) return;
-    c->err = *why;
-    um_fail_in(&c->err, "%s: worker %u", c->name, p->worker);
+    um_fail_in(&named, "%s: worker %u", c->name, p->worker);
+    set_error(c, &named);
 }
 
 static void fail_part(um_pending_call *c, um_call_result *p, um_status code, const char *message) {
@@ -94,9 +99,12 @@ static void fail_part(um_pending_call *c, um_call_result *p, um_status code, con
 static void on_timeout(evutil_socket_t fd, short what, void *arg) {
     (void)fd, (void)what;
     um_pending_call *c = arg;
-    if (!c->err.code)
-        um_fail(&c->err, UM_ECANCELED, "%s: %d of %d workers did not return within %g seconds", c->name, c->n_open,
+    if (!is_decided(c)) {
+        um_err why = {0};
+        um_fail(&why, UM_ECANCELED, "%s: %d of %d workers did not return within %g seconds", c->name, c->n_open,
                 c->n_parts, c->timeout);
+        set_error(c, &why);
+    }
     finish(c);
 }
 
