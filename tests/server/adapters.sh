@@ -113,6 +113,26 @@ a_restarted_worker_has_it() {
     done
     [ "$(says late)" = "$before" ]
 }
+a_worker_that_connects_to_a_new_server_has_room_again() {
+    local addresses=(--zmq-command-addr "ipc://$work/command" --zmq-event-addr "ipc://$work/event")
+    serve_no_wait --remote-workers 1 --lora-dir "$work/adapters" "${addresses[@]}"
+    "$UNMASK" worker --model "$model" --threads 1 --index 0 --lora "first=$work/adapters/parrot" --max-loras 1 \
+        "${addresses[@]}" 2> "$work/worker" &
+    a=$!
+    trap 'kill -9 $pid $a 2> /dev/null || true' EXIT
+    wait_for 'worker 0 is up' "$work/log"
+    load late parrot
+    [ "$(loaded)" = 'first late' ]
+    kill -9 $pid
+    wait $pid || true
+    serve_no_wait --remote-workers 1 --lora-dir "$work/adapters" "${addresses[@]}"
+    trap 'kill -9 $pid $a 2> /dev/null || true' EXIT
+    wait_for 'worker 0 is up' "$work/log"
+    [ "$(loaded)" = first ]
+    load late crow
+    [ "$status" = 200 ]
+    [ "$(loaded)" = 'first late' ]
+}
 a_load_that_one_worker_refuses_is_taken_back() {
     local i
     serve_no_wait --remote-workers 2 --lora-dir "$work/adapters" --zmq-command-addr "ipc://$work/command" \

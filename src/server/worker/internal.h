@@ -31,6 +31,7 @@ struct um_worker {
     uint16_t incarnation;
     um_model *model;               /* NULL while the worker sleeps */
     um_router *router;             /* likewise */
+    int32_t n_first_adapters;      /* adapters with which the model was opened; those that follow were loaded later */
     um_msg_stats offset;           /* added to the router's counts: those before a sleep, less those before HELLO */
     bool wakes;                    /* wake_up was called */
     um_task *task[UM_TASK_CHAINS]; /* hash table by rid */

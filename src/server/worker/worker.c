@@ -220,9 +220,23 @@ static um_status open_engines(um_worker *w, um_err *err) {
     if (st == UM_ECANCELED) return check_alive(w->config, err); /* on_load has stopped it */
     if (!st) st = um_router_new(&w->router, w->model, w->config->engine, err);
     if (st) return st;
+    um_model_info m;
+    um_model_get_info(w->model, &m);
+    w->n_first_adapters = m.n_adapters;
     w->counts.seen = UM_NEW_ARRAY(um_stats, (size_t)um_router_size(w->router));
     log_model(w);
     return UM_OK;
+}
+
+/* A new server does not know them, and a server that has lost the connection loads them again. */
+static void unload_later_adapters(um_worker *w) {
+    um_model_info m;
+    um_status st = w->model ? UM_OK : UM_ENOENT;
+    while (!st) {
+        um_model_get_info(w->model, &m);
+        if (m.n_adapters == w->n_first_adapters) return;
+        st = um_model_unload_adapter(w->model, m.adapter[m.n_adapters - 1].name, NULL);
+    }
 }
 
 static um_status step(um_worker *w, um_err *err) {
@@ -264,6 +278,7 @@ static um_status reconnect_if_lost(um_worker *w, um_err *err) {
     if (w->config->parent || !um_port_is_lost(w->port)) return UM_OK;
     um_log(UM_LOG_WARN, "lost the connection to the server; waiting for it to come back");
     abort_requests(w);
+    unload_later_adapters(w);
     um_worker_restart_stats(w);
     w->incarnation = (uint16_t)(w->incarnation % UINT16_MAX + 1); /* skips 0, which is not a valid incarnation */
     um_status st = um_port_reconnect(w->port, w->config->index, w->incarnation, err);

@@ -3,7 +3,8 @@
  *
  * A worker uses one thread, in its own process or in the server's. It does not touch signal handlers, and returns when
  * it ends. A worker without a parent, as on another host, outlives its server. When it loses the connection, it aborts
- * its requests and connects to the same addresses again as a new incarnation, whose counters start at 0. */
+ * its requests, unloads the adapters that were loaded later, and connects to the same addresses again as a new
+ * incarnation, whose counters start at 0. */
 #ifndef UM_WORKER_H
 #define UM_WORKER_H
 
