@@ -73,7 +73,8 @@ void um_server_reload(um_server *s);
 
 /* dispatch.c: handles a complete request, or one without a key whose body was not read. */
 void um_server_dispatch(void *server, um_exchange *x);
-/* dispatch.c: returns whether the body of a request is read. Without a valid key, no endpoint reads it. */
+/* dispatch.c: returns whether the body of a request is read. If the server has keys, no endpoint reads that of a
+ * request without a valid one. */
 bool um_server_reads_body(void *server, um_exchange *x);
 
 #ifdef __cplusplus

@@ -16,6 +16,9 @@
 #define PIPELINED_MAX ((size_t)64 << 10)
 /* The time that a client has to read its last response. */
 #define LINGER_SECONDS 2.0
+/* A body up to this size is read even if all bodies together take more memory than they may. Otherwise a few clients
+ * that send large bodies slowly would keep all others out. */
+#define SMALL_BODY ((size_t)64 << 10)
 /* Timeouts of a connection that is refused. */
 #define REFUSED_SECONDS 2.0
 /* The largest amount of memory that is reserved for a body before it arrives. */
@@ -186,8 +189,8 @@ static bool needs_body(const um_http_conn *c) {
     return !s->on_body || s->on_body(s->arg, c->x);
 }
 
-/* Starts the exchange when the head is complete. Reserves memory for the body, and sends 100 Continue if the client
- * asked for it. */
+/* Starts the exchange when the head is complete. Calls the handler at once if nobody needs the body. Otherwise reserves
+ * memory for the body, and sends 100 Continue if the client asked for it. */
 static void begin_body(um_http_conn *c) {
     const um_http_head *h = &c->parser.head;
     c->state = UM_CONN_BODY;
@@ -225,7 +228,8 @@ static bool is_too_slow(const um_http_conn *c) {
 static void add_piece(um_http_conn *c) {
     um_http_server *s = c->server;
     um_str piece = c->parser.piece;
-    if (piece.n > s->config.max_bodies_bytes - s->bodies_bytes) {
+    const bool is_small = c->x->body.len + piece.n <= SMALL_BODY;
+    if (!is_small && s->bodies_bytes + piece.n > s->config.max_bodies_bytes) {
         um_exchange_add_header(c->x, "Retry-After", "1");
         reject(c, 503, "the bodies of other requests take the memory that bodies may take; retry later");
         return;

@@ -30,7 +30,7 @@ typedef struct um_http_config {
     const char *vital_path;           /* "/health", or NULL */
     um_http_nets trusted_proxies;     /* borrowed; their connections have no limit per address, but their clients do */
     size_t max_head_bytes, max_body_bytes;
-    size_t max_bodies_bytes; /* of the bodies of all exchanges; a request beyond it gets 503 */
+    size_t max_bodies_bytes; /* of the bodies of all exchanges; a body above 64 KiB that exceeds it gets 503 */
     /* Timeouts in seconds; 0: none. */
     double head_timeout;     /* from the first byte of a head to its end; also from the connection to the first byte */
     double body_timeout;     /* longest pause between bytes of the body */
@@ -41,8 +41,8 @@ typedef struct um_http_config {
 } um_http_config;
 void um_http_config_init(um_http_config *c);
 
-/* Called when a whole request has arrived. The handler responds now or later. What it borrows from the exchange is
- * valid as long as the exchange. */
+/* Called when a whole request has arrived, or its head if nobody needs the body. The handler responds now or later.
+ * What it borrows from the exchange is valid as long as the exchange. */
 typedef void (*um_http_fn)(void *arg, um_exchange *x);
 /* Called before a body is read. Returns whether the handler needs the body. Otherwise the handler is called at once
  * without it, and the connection closes after the response. */

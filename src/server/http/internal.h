@@ -48,7 +48,7 @@ typedef enum {
     UM_CONN_IDLE,     /* waits for the first byte of a request */
     UM_CONN_HEAD,     /* reads the head */
     UM_CONN_BODY,     /* reads the body */
-    UM_CONN_RESPONSE, /* the request is complete; further bytes wait in the bufferevent */
+    UM_CONN_RESPONSE, /* the request is complete, or needs no body; further bytes wait in the bufferevent */
     UM_CONN_LINGER    /* the last response is sent; reads and drops bytes until the client has read it */
 } um_conn_state;
 
