@@ -311,6 +311,27 @@ static void bounds_the_memory_of_all_bodies(void **state) {
     um_buf_free(&request);
 }
 
+/* A client that sends all before it reads would take an error of its socket for the end. */
+static void reads_on_after_the_response_while_the_client_sends(void **state) {
+    world *w = (world *)*state;
+    um_buf out = {0};
+    w->config.max_body_bytes = 1000;
+    w->config.linger_timeout = 1;
+    serve(w);
+    int fd = dial(w);
+    say(w, fd, "POST / HTTP/1.1\r\n" HOST "Content-Length: 4000000\r\n\r\n");
+    const double until = um_now() + 1.5;
+    for (double next = 0; um_now() < until; turn(w)) {
+        if (um_now() < next) continue;
+        assert_int_equal(send(fd, "xxxx", 4, MSG_NOSIGNAL), 4);
+        next = um_now() + 0.02;
+    }
+    hear_all(w, fd, &out);
+    has(out.data, "HTTP/1.1 413 ");
+    close(fd);
+    um_buf_free(&out);
+}
+
 static bool is_known(void *arg, um_exchange *x) {
     (void)arg;
     return um_exchange_header(x, "authorization") != NULL;
@@ -899,6 +920,7 @@ int main(void) {
         T(refuses_in_the_words_of_its_owner),
         T(refuses_in_a_plain_sentence_otherwise),
         T(lets_a_client_read_why_its_body_is_too_large),
+        T(reads_on_after_the_response_while_the_client_sends),
         T(bounds_the_memory_of_all_bodies),
         T(answers_without_a_body_that_nobody_needs),
         T(answers_what_came_before_a_malformed_request),

@@ -14,8 +14,8 @@
 
 /* Bytes after a request at which reading pauses; also the most that is read at once. */
 #define PIPELINED_MAX ((size_t)64 << 10)
-/* The time that a client has to read its last response. */
-#define LINGER_SECONDS 2.0
+/* A connection lingers for this time at most. */
+#define LINGER_SECONDS_MAX 30.0
 /* A body up to this size is read even if all bodies together take more memory than they may. Otherwise a few clients
  * that send large bodies slowly would keep all others out. */
 #define SMALL_BODY ((size_t)64 << 10)
@@ -32,7 +32,7 @@ static void set_timer(um_http_conn *c) {
                               [UM_CONN_HEAD] = f->head_timeout,
                               [UM_CONN_BODY] = f->body_timeout,
                               [UM_CONN_RESPONSE] = 0,
-                              [UM_CONN_LINGER] = LINGER_SECONDS};
+                              [UM_CONN_LINGER] = f->linger_timeout};
     double wait = seconds[c->state];
     if (c->refused && c->state < UM_CONN_RESPONSE) wait = REFUSED_SECONDS;
     struct timeval t = um_timeval(wait);
@@ -120,6 +120,7 @@ static bool linger(um_http_conn *c) {
         return false;
     }
     c->state = UM_CONN_LINGER;
+    c->linger_began = um_now();
     bufferevent_disable(c->bev, EV_WRITE);
     shutdown(bufferevent_getfd(c->bev), SHUT_WR);
     evbuffer_drain(bufferevent_get_input(c->bev), SIZE_MAX);
@@ -276,6 +277,7 @@ static void on_read(struct bufferevent *bev, void *arg) {
     um_http_conn *c = (um_http_conn *)arg;
     if (c->state == UM_CONN_LINGER) {
         evbuffer_drain(bufferevent_get_input(bev), SIZE_MAX);
+        if (um_now() - c->linger_began < LINGER_SECONDS_MAX) set_timer(c);
         return;
     }
     read_requests(c);

@@ -37,6 +37,7 @@ typedef struct um_http_config {
     double min_body_rate;    /* bytes per second of a body that takes longer than body_timeout; 0: any */
     double idle_timeout;     /* longest pause between requests on a connection; 0: it closes after each response */
     double write_timeout;    /* longest pause in sending the output buffer */
+    double linger_timeout;   /* longest pause of a client that sends on after its last response */
     size_t max_unread_bytes; /* a client that leaves more of a stream unread is disconnected */
 } um_http_config;
 void um_http_config_init(um_http_config *c);

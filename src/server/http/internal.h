@@ -62,14 +62,15 @@ struct um_http_conn {
     um_http_parser parser;
     um_exchange *x; /* NULL until the head has arrived */
     um_conn_state state;
-    double opened;      /* time of its start */
-    double began;       /* time of the request's first byte */
-    double body_began;  /* time of the end of its head */
-    int refused;        /* status of requests because of a limit on connections (limits.c); 0: none */
-    int64_t n_requests; /* requests that reached the handler */
-    bool is_head_timed; /* the timer already runs for the current head */
-    bool got_eof;       /* the client sends no more */
-    bool in_handler;    /* the caller finishes the exchange when the handler returns */
+    double opened;       /* time of its start */
+    double began;        /* time of the request's first byte */
+    double body_began;   /* time of the end of its head */
+    double linger_began; /* time of the end of its last response */
+    int refused;         /* status of requests because of a limit on connections (limits.c); 0: none */
+    int64_t n_requests;  /* requests that reached the handler */
+    bool is_head_timed;  /* the timer already runs for the current head */
+    bool got_eof;        /* the client sends no more */
+    bool in_handler;     /* the caller finishes the exchange when the handler returns */
     um_http_peer peer;
     um_http_peer client; /* the client of the current request, if a trusted proxy names it; else `peer` */
 };

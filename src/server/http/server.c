@@ -26,6 +26,7 @@ void um_http_config_init(um_http_config *c) {
                           .head_timeout = 30,
                           .body_timeout = 60,
                           .min_body_rate = 1000,
+                          .linger_timeout = 2,
                           .idle_timeout = 75,
                           .write_timeout = 60,
                           .max_unread_bytes = MAX_UNREAD_DEFAULT};
