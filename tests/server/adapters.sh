@@ -123,9 +123,12 @@ a_worker_that_connects_to_a_new_server_has_room_again() {
     wait_for 'worker 0 is up' "$work/log"
     load late parrot
     [ "$(loaded)" = 'first late' ]
+    load first crow
+    [ "$status" = 400 ]
+    [ "$(loaded)" = 'first late' ]
     kill -9 $pid
     wait $pid || true
-    serve_no_wait --remote-workers 1 --lora-dir "$work/adapters" "${addresses[@]}"
+    serve_no_wait --remote-workers 1 --lora-dir "$work/adapters" "${addresses[@]}" || { kill -9 $a; false; }
     trap 'kill -9 $pid $a 2> /dev/null || true' EXIT
     wait_for 'worker 0 is up' "$work/log"
     [ "$(loaded)" = first ]

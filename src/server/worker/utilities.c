@@ -174,11 +174,21 @@ static um_status run_load_adapter(um_worker *w, uint64_t call_id, const json_t *
     return st;
 }
 
+/* A server knows only its own --lora, not that of a worker on another host. */
+static um_status check_is_later(const um_worker *w, const char *name, um_err *err) {
+    um_model_info m;
+    um_model_get_info(w->model, &m);
+    const um_adapter_info *a = find_adapter(&m, name);
+    if (!a || a - m.adapter >= w->n_first_adapters) return UM_OK;
+    return um_fail_param(err, UM_EINVAL, "name", "adapter %.100s was loaded at the start and stays", name);
+}
+
 static um_status run_unload_adapter(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
                                     um_err *err) {
     (void)call_id, (void)later;
     const char *name = NULL;
     um_status st = need_text(args, "name", &name, err);
+    if (!st) st = check_is_later(w, name, err);
     if (!st) st = um_model_unload_adapter(w->model, name, err);
     if (!st) um_buf_puts(result, "{\"ok\":true}");
     return st;

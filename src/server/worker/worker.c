@@ -234,7 +234,7 @@ static void unload_later_adapters(um_worker *w) {
     um_status st = w->model ? UM_OK : UM_ENOENT;
     while (!st) {
         um_model_get_info(w->model, &m);
-        if (m.n_adapters == w->n_first_adapters) return;
+        if (m.n_adapters <= w->n_first_adapters) return;
         st = um_model_unload_adapter(w->model, m.adapter[m.n_adapters - 1].name, NULL);
     }
 }

@@ -76,7 +76,8 @@ static void finish(um_pending_call *c) {
     um_worker_pool_on_end(pool);
 }
 
-/* Sets the error of the call, unless it has one. The loss of a worker (UM_EIO) gives way to other errors. */
+/* Sets the error of the call, unless it has one. UM_EIO, most often the loss of a worker, gives way to
+ * other errors. */
 static void set_error(um_pending_call *c, const um_err *why) {
     if (!c->err.code || (c->err.code == UM_EIO && why->code != UM_EIO)) c->err = *why;
 }

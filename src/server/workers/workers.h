@@ -94,7 +94,8 @@ void um_worker_pool_cancel_all(um_worker_pool *pool, const um_err *why);
  * list, in the order of the prompts. The first failure of a worker fails the call.
  *
  * `done` is called once, never from inside um_worker_pool_call. It gets UM_ECANCELED after a timeout, and UM_EIO when a
- * worker dies. Other errors go before UM_EIO. `value` is JSON and NUL-terminated. */
+ * worker dies. If several workers of UM_WORKER_ALL fail, it gets an error other than UM_EIO if there is one. `value` is
+ * JSON and NUL-terminated. */
 enum { UM_WORKER_ALL = -1, UM_WORKER_ANY = -2 };
 typedef void (*um_call_fn)(void *arg, um_status s, const char *value, const um_err *err);
 void um_worker_pool_call(um_worker_pool *pool, int32_t i, const char *name, um_str args, double timeout,
