@@ -243,7 +243,7 @@ complete -c unmask -n '__unmask_is "serve"' -l request-timeout -x -d 'time limit
 complete -c unmask -n '__unmask_is "serve"' -l max-body-bytes -x -d 'largest size of a request body in bytes'
 complete -c unmask -n '__unmask_is "serve"' -l max-body-ratio -x -d 'largest size of a compressed body (gzip, zstd) when it is decoded, as a multiple of its compressed size'
 complete -c unmask -n '__unmask_is "serve"' -l max-body-memory -x -d 'largest memory of the parsed JSON of a request body in bytes'
-complete -c unmask -n '__unmask_is "serve"' -l max-bodies-memory -x -d 'largest memory of all request bodies that arrive, and again of the parsed JSON of all, in bytes'
+complete -c unmask -n '__unmask_is "serve"' -l max-bodies-memory -x -d 'largest memory of all request bodies that arrive, and largest memory of their parsed JSON, in bytes'
 complete -c unmask -n '__unmask_is "serve"' -l ignore-unknown-fields -d 'accept unknown fields in request bodies, which get status 400 otherwise'
 complete -c unmask -n '__unmask_is "serve"' -l max-connections -x -d 'largest number of open connections'
 complete -c unmask -n '__unmask_is "serve"' -l max-connections-per-peer -x -d 'largest number of connections from one address that is not of this machine'

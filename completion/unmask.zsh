@@ -496,7 +496,7 @@ _unmask_specs() {
         '--max-body-bytes=[largest size of a request body in bytes]:N: '
         '--max-body-ratio=[largest size of a compressed body (gzip, zstd) when it is decoded, as a multiple of its compressed size]:N: '
         '--max-body-memory=[largest memory of the parsed JSON of a request body in bytes]:N: '
-        '--max-bodies-memory=[largest memory of all request bodies that arrive, and again of the parsed JSON of all, in bytes]:N: '
+        '--max-bodies-memory=[largest memory of all request bodies that arrive, and largest memory of their parsed JSON, in bytes]:N: '
         '--ignore-unknown-fields[accept unknown fields in request bodies, which get status 400 otherwise]'
         '--max-connections=[largest number of open connections]:N: '
         '--max-connections-per-peer=[largest number of connections from one address that is not of this machine]:N: '

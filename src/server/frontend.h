@@ -71,10 +71,10 @@ bool um_server_has_files(const um_server *s);
 /* reload.c: reads the files again, and applies keys and live options, or nothing if one of them is wrong. */
 void um_server_reload(um_server *s);
 
-/* dispatch.c: handles a complete request, or one without a key whose body was not read. */
+/* dispatch.c: handles a complete request, or a request without a valid key, whose body was not read. */
 void um_server_dispatch(void *server, um_exchange *x);
-/* dispatch.c: returns whether the body of a request is read. If the server has keys, no endpoint reads that of a
- * request without a valid one. */
+/* dispatch.c: returns whether the body of a request is read. With API keys, no endpoint reads the body of a request
+ * that has no valid key. */
 bool um_server_reads_body(void *server, um_exchange *x);
 
 #ifdef __cplusplus

@@ -251,7 +251,7 @@ static void refuses_in_a_plain_sentence_otherwise(void **state) {
     um_free(got);
 }
 
-/* Sends a body of 4 MB that is not read. The client can still read the response. */
+/* Sends a body of 4 MB, which the server does not read, and then reads the response. */
 static void send_all_before_reading(world *w, const char *response) {
     um_buf out = {0}, body = {0};
     um_buf_reserve(&body, 4000000);

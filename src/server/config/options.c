@@ -44,8 +44,8 @@ const um_option um_server_options[] = {
      "largest memory of the parsed JSON of a request body in bytes; a larger one gets status 413"},
     {"max_bodies_memory", NULL, UM_OPT_INT64, S(max_bodies_memory), 1 << 20, 1e12, NULL, "268435456", NULL, "N",
      "Server",
-     "largest memory of all request bodies that arrive, and again of the parsed JSON of all, in bytes; a body for "
-     "which none is left gets status 503"},
+     "largest memory of all request bodies that arrive, and largest memory of their parsed JSON, in bytes; a body for "
+     "which none is left gets status 503; a body of up to 64 KiB always arrives"},
     {"ignore_unknown_fields", NULL, UM_OPT_BOOL, S(ignore_unknown_fields), 0, 0, NULL, "false", NULL, NULL, "Server",
      "accept unknown fields in request bodies, which get status 400 otherwise; their names are logged"},
     {"max_connections", NULL, UM_OPT_INT, LIVE(max_connections), 1, 1e6, NULL, "4096", NULL, "N", "Server",

@@ -14,7 +14,7 @@
 
 /* Bytes after a request at which reading pauses; also the most that is read at once. */
 #define PIPELINED_MAX ((size_t)64 << 10)
-/* A connection lingers for this time at most. */
+/* Bytes that arrive prolong the lingering of a connection up to this time. */
 #define LINGER_SECONDS_MAX 30.0
 /* A body up to this size is read even if all bodies together take more memory than they may. Otherwise a few clients
  * that send large bodies slowly would keep all others out. */
@@ -225,7 +225,8 @@ static bool is_too_slow(const um_http_conn *c) {
     return um_now() - c->body_began > f->body_timeout + (double)c->x->body.len / f->min_body_rate;
 }
 
-/* Only bytes that have arrived count. Otherwise a client could take all memory for bodies by heads alone. */
+/* Bytes count when they have arrived, not when a head announces them. Otherwise a client could take all the memory for
+ * bodies without sending one. */
 static void add_piece(um_http_conn *c) {
     um_http_server *s = c->server;
     um_str piece = c->parser.piece;

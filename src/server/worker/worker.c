@@ -228,7 +228,8 @@ static um_status open_engines(um_worker *w, um_err *err) {
     return UM_OK;
 }
 
-/* A new server does not know them, and a server that has lost the connection loads them again. */
+/* Unloads the adapters that were loaded after the start. A new server does not know them. A server that has only lost
+ * the connection loads them again. */
 static void unload_later_adapters(um_worker *w) {
     um_model_info m;
     um_status st = w->model ? UM_OK : UM_ENOENT;
