@@ -28,6 +28,7 @@ struct um_step_result {
     um_spread gap;     /* the part in which the device had no pass; n_gaps values */
     size_t n_gaps;
     double device_seconds; /* time of the pass on the device; 0: the backend does not measure it */
+    double clock_rate;     /* cycles per second of the device; 0: unknown */
     um_pass_work size;     /* means */
     um_pass_cost cost;     /* of a pass of this size */
     double limit;          /* the least seconds that the device needs for the cost */
@@ -53,7 +54,7 @@ typedef struct um_engine_point {
     um_device_limits limits;
     bool limits_of_passes; /* the limits are those of the fastest passes, because the backend measures none */
     um_step_result step[UM_N_STEP_KINDS];
-    double burst_seconds; /* a denoising step after a pause */
+    double burst_seconds, burst_clock_rate; /* of a denoising step after a pause, as those of um_step_result */
     size_t n_burst;
     um_operation_time operation[UM_PROFILE_NAMES]; /* [n_operations] of denoising steps, the longest first */
     int32_t n_operations, n_profiled;              /* n_profiled: steps */

@@ -77,6 +77,7 @@ static void put_gap(um_buf *out, const char *name, const um_step_result *s) {
     if (s->n_gaps) um_buf_printf(out, " gap %.1f us (median), %.1f us (max)", 1e6 * s->gap.median, 1e6 * s->gap.max);
     if (s->device_seconds > 0)
         um_buf_printf(out, "%s %.3f ms on the device", s->n_gaps ? ";" : "", 1e3 * s->device_seconds);
+    if (s->clock_rate > 0) um_buf_printf(out, " at %.0f MHz", 1e-6 * s->clock_rate);
     um_buf_putc(out, '\n');
 }
 
@@ -110,8 +111,10 @@ void um_engine_put_point(um_buf *out, const um_engine_header *h, const um_engine
         if (p->step[i].n) put_step(out, um_step_kind_names[i], &p->step[i]);
     for (int i = 0; i < UM_N_STEP_KINDS; i++)
         if (p->step[i].n) put_gap(out, um_step_kind_names[i], &p->step[i]);
-    um_buf_printf(out, "  a denoising pass after a pause of 0.5 s: %.3f ms (median of %zu)\n", 1e3 * p->burst_seconds,
+    um_buf_printf(out, "  a denoising pass after a pause of 0.5 s: %.3f ms (median of %zu)", 1e3 * p->burst_seconds,
                   p->n_burst);
+    if (p->burst_clock_rate > 0) um_buf_printf(out, " at %.0f MHz", 1e-6 * p->burst_clock_rate);
+    um_buf_putc(out, '\n');
     um_buf_printf(&text, "limit of a denoising pass: %.3f GB of weights, %.3f GB of keys and values, %.4f TFLOP",
                   denoise->cost.weight_bytes / 1e9, denoise->cost.kv_bytes / 1e9, denoise->cost.operations / 1e12);
     if (denoise->cost.experts > 0)
@@ -138,6 +141,11 @@ static void put_spread(um_jw *w, const char *key, const um_spread *s, double sca
     um_jw_end_object(w);
 }
 
+static void put_clock(um_jw *w, const char *key, double rate) {
+    if (rate > 0) um_jw_put_double(w, key, 1e-6 * rate);
+    else um_jw_put_null(w, key);
+}
+
 static void put_step_json(um_jw *w, const char *name, const um_step_result *s) {
     um_jw_key(w, name);
     um_jw_begin_object(w);
@@ -150,6 +158,7 @@ static void put_step_json(um_jw *w, const char *name, const um_step_result *s) {
     else um_jw_put_null(w, "gap_us");
     if (s->device_seconds > 0) um_jw_put_double(w, "device_ms", 1e3 * s->device_seconds);
     else um_jw_put_null(w, "device_ms");
+    put_clock(w, "clock_mhz", s->clock_rate);
     um_jw_put_double(w, "weight_bytes", s->cost.weight_bytes);
     um_jw_put_double(w, "kv_bytes", s->cost.kv_bytes);
     um_jw_put_double(w, "operations", s->cost.operations);
@@ -218,6 +227,7 @@ void um_engine_put_json(um_buf *out, const um_engine_header *h, const um_engine_
         if (p->step[i].n) put_step_json(&w, um_step_kind_names[i], &p->step[i]);
     um_jw_end_object(&w);
     um_jw_put_double(&w, "burst_ms", 1e3 * p->burst_seconds);
+    put_clock(&w, "burst_clock_mhz", p->burst_clock_rate);
     um_jw_put_double(&w, "tokens_per_forward", h->tokens_per_pass);
     um_jw_put_double(&w, "tokens_per_second", um_engine_point_tokens_per_second(p, h->tokens_per_pass, false));
     um_jw_put_double(&w, "tokens_per_second_with_block_starts",

@@ -16,7 +16,7 @@ enum { ROUNDS_MIN = 3, ROUNDS_MAX = 1000, STEPS_MAX = 4096, BURST_STEPS = 10, PR
 const char *const um_step_kind_names[UM_N_STEP_KINDS] = {"prefill", "refresh", "denoise", "commit"};
 
 typedef struct step {
-    double seconds, gap, device_seconds;
+    double seconds, gap, device_seconds, clock_rate;
     bool has_gap;
     um_pass_work size;
 } step;
@@ -121,6 +121,7 @@ static um_status run_step(run *r, step *out, um_step_kind *kind, um_err *err) {
         const um_forward_stats t = backend->stats(e->forward);
         out->gap = t.gap_seconds;
         out->device_seconds = t.pass_seconds;
+        out->clock_rate = t.clock_rate;
     }
     *kind = um_engine_pending(e) < (size_t)r->p->batch ? UM_N_STEP_KINDS : kind_of(r);
     r->last_end = end;
@@ -284,14 +285,17 @@ static um_status measure_operations(run *r, um_err *err) {
 static double seconds_of(const step *s) { return s->seconds; }
 static double gap_of(const step *s) { return s->gap; }
 static double device_of(const step *s) { return s->device_seconds; }
+static double clock_of(const step *s) { return s->clock_rate; }
 
-/* Computes the spread over the steps; with `after_one`, over those that followed a step directly. *n receives their
- * number. */
-static um_spread spread_of(const steps *list, double (*of)(const step *), bool after_one, size_t *n) {
+static bool has_gap(const step *s) { return s->has_gap; }
+static bool has_clock(const step *s) { return s->clock_rate > 0; }
+
+/* Computes the spread over the steps that count, NULL: over all. *n receives their number. */
+static um_spread spread_of(const steps *list, double (*of)(const step *), bool (*counts)(const step *), size_t *n) {
     double *v = UM_NEW_ARRAY(double, list->n + 1);
     *n = 0;
     for (size_t i = 0; i < list->n; i++)
-        if (!after_one || list->step[i].has_gap) v[(*n)++] = of(&list->step[i]);
+        if (!counts || counts(&list->step[i])) v[(*n)++] = of(&list->step[i]);
     um_spread spread = *n ? um_spread_of(v, *n) : (um_spread){0};
     um_free(v);
     return spread;
@@ -326,9 +330,10 @@ static void store_kind(run *r, um_step_kind kind) {
     size_t n;
     out->n = list->n;
     if (!list->n) return;
-    out->seconds = spread_of(list, seconds_of, false, &n);
-    out->gap = spread_of(list, gap_of, true, &out->n_gaps);
-    out->device_seconds = spread_of(list, device_of, false, &n).median;
+    out->seconds = spread_of(list, seconds_of, NULL, &n);
+    out->gap = spread_of(list, gap_of, has_gap, &out->n_gaps);
+    out->device_seconds = spread_of(list, device_of, NULL, &n).median;
+    out->clock_rate = spread_of(list, clock_of, has_clock, &n).median;
     out->size = mean_size(list);
     out->cost = um_arch_pass_cost(&r->e->model->arch, &out->size, weight_size(r->e->model), kv_type(r->e));
 }
@@ -360,6 +365,7 @@ static void store_limits(um_engine_point *p) {
 static void store_results(run *r) {
     um_engine_point *p = r->p;
     um_stats stats;
+    size_t n;
     um_engine_get_stats(r->e, &stats);
     p->weight_bytes = stats.weight_bytes;
     p->kv_bytes = stats.kv_bytes;
@@ -369,7 +375,8 @@ static void store_results(run *r) {
     p->weight_type = um_dtype_name(r->e->model->weight_type);
     p->type_name = um_model_type_name(r->e->model);
     for (int i = 0; i < UM_N_STEP_KINDS; i++) store_kind(r, (um_step_kind)i);
-    p->burst_seconds = spread_of(&r->burst, seconds_of, false, &p->n_burst).median;
+    p->burst_seconds = spread_of(&r->burst, seconds_of, NULL, &p->n_burst).median;
+    p->burst_clock_rate = spread_of(&r->burst, clock_of, has_clock, &n).median;
     store_limits(p);
 }
 

@@ -7,16 +7,18 @@
 
 /* ---- Message and end of a pass ----------------------------------------------------------------------------------- */
 
-static __device__ __forceinline__ unsigned long long device_clock() {
-    unsigned long long ns;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
-    return ns;
+static __device__ __forceinline__ um_cu_moment this_moment() {
+    um_cu_moment m;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(m.ns));
+    asm volatile("mov.u64 %0, %clock64;" : "=l"(m.cycles));
+    asm volatile("mov.u32 %0, %smid;" : "=r"(m.processor));
+    return m;
 }
 
 /* Copies the message from mapped host memory; every CTA reads its number of bytes there. Stores when the pass began.
  * Grid: [any]. */
 static __global__ void fetch_message(const uint4 *from, uint4 *to, um_cu_end *end) {
-    if (blockIdx.x == 0 && threadIdx.x == 0) end->from = device_clock();
+    if (blockIdx.x == 0 && threadIdx.x == 0) end->from = this_moment();
     const size_t n = ((size_t)((const um_message_header *)from)->bytes + sizeof(uint4) - 1) / sizeof(uint4);
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
         to[i] = from[i];
@@ -25,7 +27,7 @@ static __global__ void fetch_message(const uint4 *from, uint4 *to, um_cu_end *en
 /* Counts the pass and publishes its number behind its answers. */
 static __global__ void publish(unsigned long long *count, um_cu_end *end) {
     const unsigned long long n = ++*count;
-    end->to = device_clock();
+    end->to = this_moment();
     __threadfence_system();
     *(volatile unsigned long long *)&end->done = n;
 }
@@ -661,9 +663,11 @@ static um_status spin(um_forward *f, um_err *err) {
 /* Stores the times of the pass that has ended. */
 static void count_pass(um_forward *f) {
     um_forward_stats *t = &f->stats;
-    t->gap_seconds = f->last_end ? 1e-9 * (double)(f->end->from - f->last_end) : 0;
-    t->pass_seconds = 1e-9 * (double)(f->end->to - f->end->from);
-    f->last_end = f->end->to;
+    const volatile um_cu_moment *from = &f->end->from, *to = &f->end->to;
+    t->gap_seconds = f->last_end ? 1e-9 * (double)(from->ns - f->last_end) : 0;
+    t->pass_seconds = 1e-9 * (double)(to->ns - from->ns);
+    t->clock_rate = from->processor == to->processor ? (double)(to->cycles - from->cycles) / t->pass_seconds : 0;
+    f->last_end = to->ns;
     t->passes++;
 }
 

@@ -16,10 +16,16 @@ typedef struct um_cu_marks {
     double start; /* um_now() when the pass was submitted */
 } um_cu_marks;
 
-/* The end of a pass, which the device publishes in pinned host memory. Times are of the device's clock, in ns. */
+/* A moment of a pass, as one multiprocessor sees it. */
+typedef struct um_cu_moment {
+    unsigned long long ns, cycles; /* of the device's clock; of the multiprocessor's own counter */
+    unsigned processor;            /* number of the multiprocessor */
+} um_cu_moment;
+
+/* The end of a pass, which the device publishes in pinned host memory. */
 typedef struct um_cu_end {
     unsigned long long done; /* number of finished passes; written last */
-    unsigned long long from, to;
+    um_cu_moment from, to;
 } um_cu_end;
 
 enum {

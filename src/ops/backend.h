@@ -62,6 +62,7 @@ typedef struct um_forward_stats {
     size_t warm_bytes;       /* device memory that it took */
     double pass_seconds;     /* of the last pass: from the start of its first kernel to the end of its last one */
     double gap_seconds;      /* from the end of the pass before to the start of the last pass; 0: there was none */
+    double clock_rate;       /* cycles per second of the device in the last pass; 0: unknown */
 } um_forward_stats;
 
 /* The highest rates of a device, measured. */
