@@ -2,8 +2,10 @@
 """Measures denoising passes on a GPU and prints one table: unmask, PyTorch and the limit.
 
 Each row is measured by `unmask bench engine`, and each shape that bench/torch_reference.py knows also by PyTorch, in the
-same run on the same GPU, one after the other. Nothing changes the clocks of the GPU. With --tensor-parallel-size each row
-also has the share of the pass in which the GPUs exchange results, of operations that are timed one by one.
+same run on the same GPU, one after the other. Nothing changes the clocks of the GPU; the table has the clock during the
+passes under load, and during the first passes after a pause. "Any order" is the time with --no-deterministic where it
+differs by more than 2 %. With --tensor-parallel-size each row also has the share of the pass in which the GPUs exchange
+results, of operations that are timed one by one.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import sys
 
 ROWS = {"llada-8b": "1,4,16,64", "sdar-8b": "1,4,16,32", "llada2-mini": "1,4,16,32", "sdar-1.7b": "1,32"}
 ROWS_OF_RANKS = {"llada-8b": "1,16,64", "sdar-30b": "1,16,64", "llada2-flash": "1,16,64"}
+DIFFERENCE = 0.02  # least relative difference that the column "any order" shows
 EXCHANGES = ("sum_norm", "sum_ranks")  # operations that add the results of the ranks
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -31,6 +34,7 @@ def arguments():
     p.add_argument("--context", type=int, default=512, metavar="N", help="stored tokens (default: %(default)s)")
     p.add_argument("--quantization", default="none,fp8", metavar="TYPE,...", help="weights (default: %(default)s)")
     p.add_argument("--no-torch", action="store_true", help="leave out PyTorch")
+    p.add_argument("--no-any-order", action="store_true", help="do not measure with --no-deterministic as well")
     p.add_argument("--json", metavar="FILE", help="also write all numbers to a file")
     p.add_argument("rest", nargs="*", metavar="-- OPTION", help="further options of unmask bench engine")
     a = p.parse_args()
@@ -50,13 +54,13 @@ def run(command):
     return done.stdout
 
 
-def measure_unmask(a, shape, quantization):
-    """Returns the points of a shape, in the form of `unmask bench engine --json`."""
+def measure_unmask(a, shape, quantization, more=()):
+    """Returns the points of a shape, in the form of `unmask bench engine --json`. more: further options."""
     n = a.tensor_parallel_size
     ranks = ["--tensor-parallel-size", str(n), "--operations"] if n > 1 else []
     out = run([a.unmask, "bench", "engine", "--shape", shape, "--device", a.device, "--dtype", "bfloat16",
                "--quantization", quantization, "--batch", a.batch or a.rows[shape], "--block", str(a.block), "--context",
-               str(a.context), "--json"] + ranks + a.rest)
+               str(a.context), "--json"] + ranks + list(more) + a.rest)
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
 
@@ -81,31 +85,50 @@ def exchanges(point):
     return f"{100 * share:.0f} %" if share else "–"
 
 
-def row(point, torch):
-    """Returns the cells of a row of the table. torch: summaries of PyTorch by shape and number of requests, in bf16."""
+def clock(mhz):
+    return f"{mhz:.0f}" if mhz else "–"
+
+
+def row(point, any_order, torch):
+    """Returns the cells of a row of the table by the names of the columns.
+
+    any_order: the point with --no-deterministic, or None. torch: summaries of PyTorch by shape and number of requests, in
+    bf16.
+    """
     s = denoise(point)
     weights = {"bfloat16": "bf16", "float8_e4m3": "fp8"}.get(point["weight_type"], point["weight_type"])
     torch = torch.get(point["shape"], {}).get(point["batch"]) if weights == "bf16" else None
     ms, limit = s["ms"]["median"], s["limit_ms"]
     other = torch["sustained"]["median_ms"] if torch else None
-    return [point["shape"], weights, str(point["batch"]), short(ms), f"{short(s['ms']['min'])} to {short(s['ms']['max'])}",
-            short(point["burst_ms"]), short(other) if other else "–", f"{other / ms:.2f}" if other else "–",
-            short(limit), f"{100 * limit / ms:.0f} %", f"{s['gap_us']['median']:.0f}" if s["gap_us"] else "–", exchanges(point)]
+    cells = {
+        "shape": point["shape"], "weights": weights, "requests": str(point["batch"]), "ms": short(ms),
+        "spread": f"{short(s['ms']['min'])} to {short(s['ms']['max'])}", "MHz": clock(s["clock_mhz"]),
+        "after a pause": short(point["burst_ms"]), "its MHz": clock(point["burst_clock_mhz"])}
+    if any_order:
+        free = denoise(any_order)["ms"]["median"]
+        cells["any order"] = short(free) if abs(free / ms - 1) > DIFFERENCE else "–"
+    cells |= {"PyTorch, ms": short(other) if other else "–", "PyTorch / unmask": f"{other / ms:.2f}" if other else "–",
+              "limit, ms": short(limit), "share": f"{100 * limit / ms:.0f} %",
+              "gap, us": f"{s['gap_us']['median']:.0f}" if s["gap_us"] else "–"}
+    if point["ranks"] > 1:
+        cells["exchanges"] = exchanges(point)
+    return cells
 
 
 def print_table(rows):
-    head = ["shape", "weights", "requests", "ms", "spread", "after a pause", "PyTorch, ms", "PyTorch / unmask", "limit, ms", "share",
-            "gap, us", "exchanges"]
-    for cells in [head, ["---"] * len(head)] + rows:
+    head = list(rows[0])
+    for cells in [head, ["---"] * len(head)] + [list(r.values()) for r in rows]:
         print("| " + " | ".join(cells) + " |")
 
 
 def main():
     a = arguments()
-    points, torch = [], {}
+    points, any_order, torch = [], [], {}
     for shape in a.shapes:
         for quantization in a.quantization.split(","):
-            points += measure_unmask(a, shape, quantization)
+            now = measure_unmask(a, shape, quantization)
+            points += now
+            any_order += [None] * len(now) if a.no_any_order else measure_unmask(a, shape, quantization, ["--no-deterministic"])
         if not a.no_torch and a.tensor_parallel_size == 1:
             torch[shape] = measure_torch(a, shape)
     first = points[0]
@@ -115,10 +138,10 @@ def main():
     print(f"{gpus}{first['device_name']}, unmask {first['version']} at {first['commit']}, {a.context} tokens of context, blocks "
           f"of {a.block}; memory is read at {first['read_bytes_per_second'] / 1e9:,.0f} GB/s, a large product runs at "
           f"{rates}\n")
-    print_table([row(p, torch) for p in points])
+    print_table([row(p, free, torch) for p, free in zip(points, any_order)])
     if a.json:
         with open(a.json, "w", encoding="utf-8") as f:
-            json.dump(dict(unmask=points, torch=torch), f, indent=1)
+            json.dump(dict(unmask=points, any_order=[p for p in any_order if p], torch=torch), f, indent=1)
             f.write("\n")
 
 
