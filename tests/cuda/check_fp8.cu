@@ -1,5 +1,7 @@
-/* Rounding of rows to e4m3: codes and scales against the host's functions, also from norms. */
+/* Rounding of rows to e4m3: codes and scales against the host's functions, also from norms; what the rounding costs in
+ * products as wide as those of an 8B model. */
 #include "check.cuh"
+#include "cuda/product.cuh"
 
 /* Random rows, whose magnitudes differ by powers of ten; row 1 is zero. */
 static float *rows_of(check *c, int32_t n, int32_t in) {
@@ -84,6 +86,74 @@ static void run_not_finite(check *c, const check_case *k) {
                (double)scale[1], (double)scale[2]);
 }
 
+/* ---- The error of rounding --------------------------------------------------------------------------------------- */
+
+enum { ERROR_TOKENS = 64, BLOCK = 128 };
+
+/* Returns n normally distributed numbers. */
+static float *normals(check *c, size_t n, float deviation) {
+    float *x = check_floats(c, n);
+    for (size_t i = 0; i < n; i++) {
+        const float u = 0.5f * (x[i] + 1), v = check_signed(c);
+        x[i] = deviation * sqrtf(-2 * logf(UM_MAX(u, 0x1p-24f))) * cosf((float)M_PI * v);
+    }
+    return x;
+}
+
+/* Rounds a matrix as a checkpoint does that has a scale for each block of 128 rows and columns. */
+static void round_blocks(float *w, int32_t rows, int32_t in) {
+    for (int32_t r = 0; r < rows; r += BLOCK)
+        for (int32_t k = 0; k < in; k += BLOCK) {
+            float most = 0;
+            for (int32_t i = 0; i < BLOCK * BLOCK; i++)
+                most = UM_MAX(most, fabsf(w[(size_t)(r + i / BLOCK) * in + k + i % BLOCK]));
+            for (int32_t i = 0; i < BLOCK * BLOCK; i++) {
+                float *at = &w[(size_t)(r + i / BLOCK) * in + k + i % BLOCK];
+                *at = um_f8_to_f32(um_f8_code(*at, most / 448)) * (most / 448);
+            }
+        }
+}
+
+/* Computes a product on the device: [ERROR_TOKENS, rows]. */
+static const float *product(check *c, um_cu_stream job, int32_t rows, int32_t in) {
+    const size_t n = (size_t)ERROR_TOKENS * rows;
+    int device = 0, n_processors = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&n_processors, cudaDevAttrMultiProcessorCount, device);
+    job.rows = job.stride = rows, job.in = job.x_stride = in, job.T = ERROR_TOKENS, job.out_type = UM_F32;
+    job.y = check_device(c, n * sizeof(float));
+    const um_status s = um_cu_stream_product(&job, n_processors, check_stream(c));
+    check_true(c, s == UM_OK, "the product returned %d", s);
+    check_cuda(c, cudaGetLastError(), "product");
+    return check_floats_of(c, job.y, n, UM_F32);
+}
+
+/* The product of rounded weights and activations is close to that in bf16. The table has the difference. n: weight
+ * rows, columns, 1: the inputs are outputs of a gate, 1: the weights come from a checkpoint in blocks. */
+static void run_error(check *c, const check_case *k) {
+    const int32_t rows = k->n[0], in = k->n[1];
+    const size_t n_w = (size_t)rows * in, n_x = (size_t)ERROR_TOKENS * in;
+    int device = 0, major = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (check_skips(c, major == 9, "kernels of product_stream.cu")) return;
+    float *w = normals(c, n_w, 0.02f), *x = normals(c, n_x, 1);
+    if (k->n[3]) round_blocks(w, rows, in);
+    if (k->n[2]) {
+        const float *up = normals(c, n_x, 1);
+        for (size_t i = 0; i < n_x; i++) x[i] = x[i] / (1 + expf(-x[i])) * up[i];
+    }
+    um_cu_stream plain = {}, rounded = {};
+    plain.w = check_operand(c, w, n_w, UM_BF16), plain.x = check_operand(c, x, n_x, UM_BF16);
+    const um_cu_coded w_code = coded_room(c, rows, in), x_code = coded_room(c, ERROR_TOKENS, in);
+    um_cu_quantize_weights(plain.w, UM_BF16, rows, in, &w_code, check_stream(c));
+    um_cu_quantize((const um_bf16 *)plain.x, ERROR_TOKENS, in, &x_code, check_stream(c));
+    rounded.w = w_code.code, rounded.w_scale = w_code.scale;
+    rounded.x = x_code.code, rounded.x_scale = x_code.scale;
+    check_close(c, "the product in fp8", product(c, rounded, rows, in), product(c, plain, rows, in),
+                (size_t)ERROR_TOKENS * rows, 0.045);
+}
+
 static const check_case cases[] = {
     {"fp8 rows 1x1", run_rows, {1, 1}, UM_BF16},
     {"fp8 rows 20x64", run_rows, {20, 64}, UM_BF16},
@@ -99,5 +169,9 @@ static const check_case cases[] = {
     {"fp8 gate 5x16400", run_gate, {5, 16400}, UM_BF16},
     {"fp8 gate 5x100", run_gate, {5, 100}, UM_BF16},
     {"fp8 rows that are not finite", run_not_finite, {256}, UM_BF16},
+    {"fp8 error of qkv, gate and up, 4096 columns", run_error, {1024, 4096, 0, 0}, UM_BF16},
+    {"fp8 error of down, 12288 columns", run_error, {1024, 12288, 1, 0}, UM_BF16},
+    {"fp8 error of 4096 columns in blocks", run_error, {1024, 4096, 0, 1}, UM_BF16},
+    {"fp8 error of 12288 columns in blocks", run_error, {1024, 12288, 1, 1}, UM_BF16},
 };
 extern const check_list fp8_checks = {"check_fp8", cases, (int)UM_LEN(cases)};
