@@ -121,14 +121,18 @@ static __device__ __forceinline__ void um_cu_weigh_group(um_cu_softmax<D> &st, f
                                                          bool whole) {
     const int column = threadIdx.x % 4 * 2;
     float most[2][2], base[2], sum[2][2] = {}; /* of the even and the odd keys of the thread, so that fewer wait */
-    if (!whole) um_cu_hide_keys<ROWS>(score, span, rows, first);
+    if constexpr (CONVERT) {
+#pragma unroll
+        for (int n = 0; n < UM_CU_GROUP / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 2 * ROWS; i++) score[n][i] *= place[n * 8 + column + i % 2].key_scale;
+    }
+    if (!whole) um_cu_hide_keys<ROWS>(score, span, rows, first); /* -infinity times a scale of 0 would be NaN */
 #pragma unroll
     for (int n = 0; n < UM_CU_GROUP / 8; n++)
 #pragma unroll
-        for (int i = 0; i < 2 * ROWS; i++) {
-            if constexpr (CONVERT) score[n][i] *= place[n * 8 + column + i % 2].key_scale;
+        for (int i = 0; i < 2 * ROWS; i++)
             most[i / 2][i % 2] = n ? fmaxf(most[i / 2][i % 2], score[n][i]) : score[n][i];
-        }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         float m = fmaxf(most[r][0], most[r][1]);
