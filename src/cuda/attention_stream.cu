@@ -1,12 +1,12 @@
-/* attention_stream: attention on Hopper GPUs, for heads of 128 elements and keys in bf16.
+/* attention_stream: attention on Hopper GPUs, for heads of 128 elements and keys in bf16 or 8 bits.
  *
  * A CTA computes a tile of rows (attention_rows.cuh), or some pieces of its keys (attention_share.cuh), with one
  * warpgroup for 64 rows, or two for 128. A warp of a further warpgroup asks the copy engine for groups of 64 keys and
- * their values, which arrive in a ring in shared memory. Each of its lanes requests a box: 64 elements of the vectors
- * of a page. Keys that the pass does not write are requested while the kernel before ends. A warpgroup computes the
- * scores of its rows (wgmma, queries in registers), the softmax in registers, and adds the product with the values
- * (wgmma, probabilities in registers). The scores of the next group are computed together with this product, and its
- * softmax while the product runs.
+ * their values, which arrive in a ring in shared memory (attention_ring.cuh). Keys that the pass does not write are
+ * requested while the kernel before ends. Keys and values in 8 bits are converted to fp16 by the three other warps of
+ * this warpgroup. A warpgroup computes the scores of its rows (wgmma, queries in registers), the softmax in registers,
+ * and adds the product with the values (wgmma, probabilities in registers). Where the ring has room for two groups, the
+ * scores of the next group are computed together with this product, and its softmax while the product runs.
  *
  * A warp has 16 rows of the matrix units, two in each thread. When half of the rows are enough for a tile, each warp
  * takes 8 of them and each thread one. So all warps share the softmax, which takes longer than the products.
@@ -16,33 +16,7 @@
  * 0 * NaN is NaN.
  *
  * Bytes: keys and values once for each tile. Operations: 4 * 128 for each row and key. */
-#include "cuda/attention_share.cuh"
-#include "cuda/tensor_map.cuh"
-#include "cuda/wgmma.cuh"
-
-static constexpr int DIM = 128, ROW_BYTES = 128, HALF_COLUMNS = ROW_BYTES / 2, HALVES = DIM / HALF_COLUMNS;
-static constexpr int HALF_BYTES = UM_CU_GROUP * ROW_BYTES, PART_BYTES = HALVES * HALF_BYTES,
-                     STAGE_BYTES = 2 * PART_BYTES;
-static constexpr int GROUP_ROWS = 64, GROUP_THREADS = 128; /* of a warpgroup */
-
-/* A CTA with GROUPS warpgroups that compute. Two CTAs with one such warpgroup share a multiprocessor. The registers of
- * a thread: the compiler divides them evenly, and the warpgroups that compute take those of the one that copies. */
-template <int GROUPS> struct shape_of {
-    static constexpr int groups = GROUPS, computing = GROUPS * GROUP_THREADS, threads = computing + GROUP_THREADS;
-    static constexpr int ctas = 2 / GROUPS, stages = 3 * GROUPS, shared = stages * STAGE_BYTES + 1024;
-    /* A warpgroup waits forever for registers that the CTA did not get at its start. */
-    static constexpr int even_registers = 65536 / (ctas * threads) / 8 * 8;
-    static constexpr int many_registers = GROUPS == 1 ? 232 : 240, few_registers = 24;
-    static_assert(GROUPS * many_registers + few_registers <= (GROUPS + 1) * even_registers, "registers of a CTA");
-};
-
-struct stream_args {
-    um_cu_flash f;      /* f.a.n_pieces: the slots of a column in `partial` */
-    int32_t box;        /* keys of a box */
-    int32_t page_shift; /* a page has 1 << page_shift keys */
-    bool shared;        /* CTAs share keys, so the L2 cache keeps them */
-    size_t n_slots;     /* slots of all rows in `partial` */
-};
+#include "cuda/attention_ring.cuh"
 
 /* Returns the number of a slot of a row in `partial`: [tile][KV head][row][slot]. */
 static __device__ __forceinline__ size_t slot_at(const stream_args &a, int32_t tile, int32_t head, int32_t row,
@@ -55,80 +29,6 @@ static __device__ __forceinline__ float2 *states_of(const stream_args &a) {
 }
 
 #ifdef UM_CU_HAS_WGMMA
-/* ---- The ring ---------------------------------------------------------------------------------------------------- */
-
-/* Addresses in shared memory. full[i] is completed by the copies into stage i, empty[i] by the warps that have read
- * it. */
-struct ring {
-    uint32_t base, full, empty;
-};
-
-/* The stage of a ring that is written or read next. */
-struct place {
-    uint32_t stage, parity;
-};
-
-template <class S> static __device__ __forceinline__ void next_place(place &p) {
-    if (++p.stage == S::stages) p.stage = 0, p.parity ^= 1;
-}
-
-/* The box that a lane requests of each group. */
-struct box {
-    int32_t first;   /* key of the group that is the first one of the box */
-    uint32_t at;     /* bytes from the start of a stage */
-    int32_t column;  /* first element of the vectors */
-    const void *map; /* of keys or values; NULL: the lane requests nothing */
-};
-
-/* Returns the row of the pool where the box of the group at `group` begins; -1: no key of the box is read. */
-static __device__ __forceinline__ int32_t find_row(const box &b, int32_t group, const stream_args &a,
-                                                   const um_cu_cta &c) {
-    const um_range hole = c.span.hole;
-    const int32_t key = group + b.first, end = key + a.box, slot = key & ((1 << a.page_shift) - 1);
-    if (!b.map || end <= c.span.keys.start || key >= c.to || (key >= hole.start && end <= hole.end)) return -1;
-    const size_t range = um_cu_range_at(a.f.kv, c.page[key >> a.page_shift], c.head);
-    return (int32_t)(range / (DIM * sizeof(um_bf16))) + slot;
-}
-
-static __device__ __forceinline__ box find_box(const stream_args &a, const CUtensorMap *keys,
-                                               const CUtensorMap *values) {
-    const int32_t lane = threadIdx.x % WARP, half = lane % HALVES, value = lane / HALVES % 2,
-                  first = lane / HALVES / 2 * a.box;
-    box b;
-    b.first = first;
-    b.at = value * PART_BYTES + half * HALF_BYTES + first * ROW_BYTES;
-    b.column = half * HALF_COLUMNS;
-    b.map = first >= UM_CU_GROUP ? NULL : value ? values : keys;
-    if (b.map) asm volatile("prefetch.tensormap [%0];" ::"l"(b.map) : "memory");
-    return b;
-}
-
-/* Requests the group of keys at `group`. One warp calls it. */
-static __device__ __forceinline__ void request_group(const box &b, int32_t group, const stream_args &a,
-                                                     const um_cu_cta &c, const ring &r, const place &p) {
-    const uint64_t policy = a.shared ? 0x1000000000000000ull : 0x12f0000000000000ull; /* evict normally, or first */
-    const uint32_t full = r.full + 8 * p.stage;
-    const int32_t row = find_row(b, group, a, c);
-    const int n = __popc(__ballot_sync(0xffffffffu, row >= 0));
-    um_cu_barrier_wait(r.empty + 8 * p.stage, p.parity ^ 1);
-    if (threadIdx.x % WARP == 0) um_cu_barrier_expect(full, n * a.box * ROW_BYTES);
-    __syncwarp();
-    if (row >= 0) um_cu_copy_tile(r.base + p.stage * STAGE_BYTES + b.at, b.map, b.column, row, full, policy);
-}
-
-/* Requests all groups. Those that no kernel of the pass writes are requested while the kernel before ends. One warp
- * calls it. */
-template <class S>
-static __device__ __forceinline__ void request_keys(const box &b, const stream_args &a, const um_cu_cta &c,
-                                                    const ring &r, place &p) {
-    bool waited = false;
-    for (int32_t group = c.from; group < c.to; group += UM_CU_GROUP, next_place<S>(p)) {
-        if (!waited && group + UM_CU_GROUP > c.span.settled) um_cu_wait_for_previous(), waited = true;
-        request_group(b, group, a, c, r, p);
-    }
-    if (!waited) um_cu_wait_for_previous();
-}
-
 /* ---- Scores and products ----------------------------------------------------------------------------------------- */
 
 /* Zeroes the values whose keys are hidden from all rows of the tile. All computing threads call it. */
@@ -149,20 +49,23 @@ static __device__ __forceinline__ void clear_values(const um_cu_cta &c, uint32_t
                  : "memory");
 }
 
+template <class S>
 static __device__ __forceinline__ void multiply_keys(float (*score)[4], const uint32_t (*q)[4], uint32_t keys) {
     const uint32_t low = um_cu_operand_low(keys);
-    um_cu_multiply_64<false>(score[0], q[0], low);
+    um_cu_multiply_64<S::codes, false>(score[0], q[0], low);
 #pragma unroll
     for (int k = 1; k < DIM / 16; k++)
-        um_cu_multiply_64<true>(score[0], q[k], low + (k / 4 * HALF_BYTES + k % 4 * 32) / 16);
+        um_cu_multiply_64<S::codes, true>(score[0], q[k], low + (k / 4 * HALF_BYTES + k % 4 * 32) / 16);
     um_cu_products_commit();
 }
 
+template <class S>
 static __device__ __forceinline__ void multiply_values(um_cu_softmax<DIM> &part, const uint32_t (*p)[4],
                                                        uint32_t values) {
     const uint32_t low = um_cu_transposed_low(values, HALF_BYTES);
 #pragma unroll
-    for (int k = 0; k < UM_CU_GROUP / 16; k++) um_cu_multiply_transposed_128(part.acc[0], p[k], low + k * 2048 / 16);
+    for (int k = 0; k < UM_CU_GROUP / 16; k++)
+        um_cu_multiply_transposed_128<S::codes>(part.acc[0], p[k], low + k * 2048 / 16);
     um_cu_products_commit();
 }
 
@@ -183,14 +86,34 @@ static __device__ __forceinline__ void scale_products(um_cu_softmax<DIM> &part, 
     } else if (__any_sync(0xffffffffu, factor[0] != 1)) um_cu_scale_products<DIM, 1>(part, factor);
 }
 
+/* Returns two numbers in fp16 or bf16. */
+template <bool HALF> static __device__ __forceinline__ uint32_t pack_two(float low, float high) {
+    if constexpr (!HALF) return um_cu_pack_two(low, high);
+    uint32_t v;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+    return v;
+}
+
+/* Turns queries in bf16 into fp16. Those beyond its largest number become this number. Those below 2^-14 lose bits,
+ * which changes a score by less than keys in 8 bits do. */
+static __device__ __forceinline__ void halve_queries(uint32_t (*q)[4]) {
+#pragma unroll
+    for (int k = 0; k < DIM / 16; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float low = __uint_as_float(q[k][i] << 16), high = __uint_as_float(q[k][i] & 0xffff0000u);
+            q[k][i] = pack_two<true>(fminf(fmaxf(low, -HALF_MAX), HALF_MAX), fminf(fmaxf(high, -HALF_MAX), HALF_MAX));
+        }
+}
+
 /* Turns probabilities into operands. A row that a thread leaves out has the probability 0. */
-static __device__ __forceinline__ void pack(uint32_t (*p)[4], const float (*score)[4], int each) {
+template <class S> static __device__ __forceinline__ void pack(uint32_t (*p)[4], const float (*score)[4], int each) {
 #pragma unroll
     for (int k = 0; k < UM_CU_GROUP / 16; k++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const float *pair = &score[2 * k + i / 2][i % 2 * 2];
-            p[k][i] = i % 2 == 0 || each == ROWS_PER_WARP ? um_cu_pack_two(pair[0], pair[1]) : 0;
+            p[k][i] = i % 2 == 0 || each == ROWS_PER_WARP ? pack_two<S::codes>(pair[0], pair[1]) : 0;
         }
 }
 
@@ -200,7 +123,8 @@ static __device__ __forceinline__ uint32_t wait_for_group(const um_cu_cta &c, co
                                                           int32_t first, bool plain) {
     const uint32_t group = r.base + at.stage * STAGE_BYTES;
     um_cu_barrier_wait(r.full + 8 * at.stage, at.parity);
-    if (!plain && !um_cu_is_whole(c, first, c.to)) clear_values<S::computing>(c, group + PART_BYTES, first);
+    if (!S::codes && !plain && !um_cu_is_whole(c, first, c.to))
+        clear_values<S::computing>(c, group + PART_BYTES, first);
     return group;
 }
 
@@ -213,6 +137,14 @@ static __device__ __forceinline__ void end_group(um_cu_softmax<DIM> &part, uint3
     __syncwarp();
 }
 
+/* Which groups all rows see whole: those between these keys, unless there is a hole. */
+struct plain_keys {
+    int32_t start, end;
+    __device__ __forceinline__ plain_keys(const um_cu_cta &c)
+        : start(c.span.hole.start < c.span.hole.end ? INT32_MAX : c.span.keys.start), end(min(c.bounds.least, c.to)) {}
+    __device__ __forceinline__ bool have(int32_t first) const { return first >= start && first + UM_CU_GROUP <= end; }
+};
+
 /* Computes the piece of the keys [first, end). While the matrix units multiply the probabilities of a group with its
  * values, the softmax of the next group is computed. each: rows of a warp. */
 template <class S>
@@ -221,36 +153,61 @@ static __device__ __forceinline__ void add_piece(um_cu_softmax<DIM> &part, const
                                                  place &at, int32_t first, int32_t end) {
     float score[UM_CU_GROUP / 8][4], factor[2] = {1, 1};
     uint32_t p[UM_CU_GROUP / 16][4];
-    /* All rows see all keys of the groups between these, unless there is a hole. */
-    const int32_t plain = c.span.hole.start < c.span.hole.end ? INT32_MAX : c.span.keys.start,
-                  plain_end = min(c.bounds.least, c.to);
-    bool is_plain = first >= plain && first + UM_CU_GROUP <= plain_end;
+    const plain_keys plain(c);
+    bool is_plain = plain.have(first);
     uint32_t group = wait_for_group<S>(c, r, at, first, is_plain);
     um_cu_products_begin();
-    multiply_keys(score, q, group);
+    multiply_keys<S>(score, q, group);
     um_cu_products_wait<0>();
     um_cu_hold_results<UM_CU_GROUP / 2>(score[0]);
     weigh(part, score, factor, c, rows, each, first, scale, is_plain);
-    pack(p, score, each);
+    pack<S>(p, score, each);
     for (first += UM_CU_GROUP; first < end; first += UM_CU_GROUP) {
         const uint32_t values = group + PART_BYTES, empty = r.empty + 8 * at.stage;
-        next_place<S>(at);
-        is_plain = first >= plain && first + UM_CU_GROUP <= plain_end;
+        next_place<S::stages>(at);
+        is_plain = plain.have(first);
         group = wait_for_group<S>(c, r, at, first, is_plain);
         um_cu_products_begin();
-        multiply_keys(score, q, group);
-        multiply_values(part, p, values);
+        multiply_keys<S>(score, q, group);
+        multiply_values<S>(part, p, values);
         um_cu_products_wait<1>();
         um_cu_hold_results<UM_CU_GROUP / 2>(score[0]);
         weigh(part, score, factor, c, rows, each, first, scale, is_plain);
         end_group(part, p, empty);
         scale_products(part, factor, each);
-        pack(p, score, each);
+        pack<S>(p, score, each);
     }
     um_cu_products_begin();
-    multiply_values(part, p, group + PART_BYTES);
+    multiply_values<S>(part, p, group + PART_BYTES);
     end_group(part, p, r.empty + 8 * at.stage);
-    next_place<S>(at);
+    next_place<S::stages>(at);
+}
+
+/* Does the same for one group after another, with the same bits. A ring of two stages has no room for the next group:
+ * it is converted meanwhile. */
+template <class S>
+static __device__ __forceinline__ void add_piece_in_turn(um_cu_softmax<DIM> &part, const uint32_t (*q)[4],
+                                                         const um_cu_cta &c, const um_cu_row_pair &rows, int each,
+                                                         float scale, const ring &r, place &at, int32_t first,
+                                                         int32_t end) {
+    const plain_keys plain(c);
+    for (; first < end; first += UM_CU_GROUP) {
+        float score[UM_CU_GROUP / 8][4], factor[2] = {1, 1};
+        uint32_t p[UM_CU_GROUP / 16][4];
+        const bool is_plain = plain.have(first);
+        const uint32_t group = wait_for_group<S>(c, r, at, first, is_plain);
+        um_cu_products_begin();
+        multiply_keys<S>(score, q, group);
+        um_cu_products_wait<0>();
+        um_cu_hold_results<UM_CU_GROUP / 2>(score[0]);
+        weigh(part, score, factor, c, rows, each, first, scale, is_plain);
+        scale_products(part, factor, each);
+        pack<S>(p, score, each);
+        um_cu_products_begin();
+        multiply_values<S>(part, p, group + PART_BYTES);
+        end_group(part, p, r.empty + 8 * at.stage);
+        next_place<S::stages>(at);
+    }
 }
 
 static __device__ __forceinline__ void merge(um_cu_softmax<DIM> &all, const um_cu_softmax<DIM> &part, int each) {
@@ -387,12 +344,15 @@ static __device__ __forceinline__ void compute(const um_cu_batch &b, const strea
     um_cu_find_rows(rows, b, c, warp, each);
     um_cu_wait_for_previous();
     um_cu_load_queries<DIM>(q, a.f.a, rows);
+    if constexpr (S::codes) halve_queries(q);
     um_cu_clear(all);
     int32_t slot = c.from < c.to ? c.from / t.piece : t.slot_end;
     if (!t.merges) write_empty(a, t, rows, t.slot, slot);
     for (int32_t first = c.from; first < c.to; first = ++slot * t.piece) {
+        const int32_t end = min((slot + 1) * t.piece, c.to);
         um_cu_clear(part);
-        add_piece<S>(part, q, c, rows, each, scale, r, at, first, min((slot + 1) * t.piece, c.to));
+        if constexpr (S::stages > 2) add_piece<S>(part, q, c, rows, each, scale, r, at, first, end);
+        else add_piece_in_turn<S>(part, q, c, rows, each, scale, r, at, first, end);
         um_cu_end_piece(part);
         if (t.merges) merge(all, part, each);
         else {
@@ -406,10 +366,31 @@ static __device__ __forceinline__ void compute(const um_cu_batch &b, const strea
     if (!t.whole) write_empty(a, t, rows, t.merges ? 1 : slot, t.slot_end);
 }
 
-/* All threads that compute or copy meet. The barrier counts warps, so the lanes of a warp come together first. */
+/* All threads that compute or copy meet: when the task is done, and again when the next one is there. The barrier
+ * counts warps, so the lanes of a warp come together first. */
 template <class S> static __device__ __forceinline__ void meet() {
     __syncwarp();
-    asm volatile("bar.sync 2, %0;" ::"n"(S::computing + WARP) : "memory");
+    asm volatile("bar.sync 2, %0;" ::"n"(S::computing + S::copying) : "memory");
+}
+
+/* Copies the keys and values of all tasks. All warps of the warpgroup that copies call it. warp: of these. */
+template <class S>
+static __device__ __forceinline__ void copy_keys(const stream_args &a, const task &t, const ring &stages,
+                                                 const ring &codes, const CUtensorMap *keys, const CUtensorMap *values,
+                                                 int warp) {
+    place to = {}, from = {};
+    if (warp > S::converters) return;
+    if constexpr (S::codes) {
+        const code_box boxes = find_code_box(a);
+        const code_lane lane = find_code_lane();
+        for (; t.there; meet<S>(), meet<S>()) {
+            if (warp == 0) request_keys<S::code_stages>(boxes, a, t.c, codes, from);
+            else convert_groups<S>(lane, warp - 1, t.c, codes, from, stages, to);
+        }
+    } else {
+        const box boxes = find_box(a, keys, values);
+        for (; t.there; meet<S>(), meet<S>()) request_keys<S::stages>(boxes, a, t.c, stages, to);
+    }
 }
 #endif
 
@@ -421,12 +402,14 @@ static __global__ void __launch_bounds__(S::threads, S::ctas)
     attend_stream(const um_cu_batch b, const stream_args a, const __grid_constant__ CUtensorMap keys,
                   const __grid_constant__ CUtensorMap values) {
 #ifdef UM_CU_HAS_WGMMA
+    constexpr int BARRIERS = S::stages + S::code_stages; /* full; as many are empty */
     extern __shared__ char shared[];
-    __shared__ uint64_t barrier[2][S::stages];
+    __shared__ uint64_t barrier[2 * BARRIERS];
     __shared__ task t;
-    const uint32_t start = (uint32_t)__cvta_generic_to_shared(shared), base = (start + 1023) & ~1023u;
-    const ring r = {base, (uint32_t)__cvta_generic_to_shared(barrier[0]),
-                    (uint32_t)__cvta_generic_to_shared(barrier[1])};
+    const uint32_t start = (uint32_t)__cvta_generic_to_shared(shared), base = (start + 1023) & ~1023u,
+                   full = (uint32_t)__cvta_generic_to_shared(barrier), empty = full + 8 * BARRIERS;
+    const ring stages = {base, full, empty},
+               codes = {base + S::stages * STAGE_BYTES, full + 8 * S::stages, empty + 8 * S::stages};
     /* the same in all lanes, as the compiler sees */
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / WARP, 0), group = warp / 4;
     um_cu_let_next_start();
@@ -435,25 +418,23 @@ static __global__ void __launch_bounds__(S::threads, S::ctas)
         first_task(mine, b, a.f);
         if (threadIdx.x == 0) t = mine;
     } else if (threadIdx.x == WARP) {
-        for (int i = 0; i < S::stages; i++)
-            um_cu_barrier_init(r.full + 8 * i, 1), um_cu_barrier_init(r.empty + 8 * i, S::groups * 4);
+        for (int i = 0; i < S::stages; i++) {
+            um_cu_barrier_init(stages.full + 8 * i, S::codes ? S::converters : 1);
+            um_cu_barrier_init(stages.empty + 8 * i, S::groups * 4);
+        }
+        for (int i = 0; i < S::code_stages; i++)
+            um_cu_barrier_init(codes.full + 8 * i, 1), um_cu_barrier_init(codes.empty + 8 * i, S::converters);
         um_cu_barriers_ready();
     }
     __syncthreads();
-    place at = {};
     if (group == S::groups) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(S::few_registers));
-        if (warp > group * 4) return;
-        const box boxes = find_box(a, &keys, &values);
-        while (t.there) {
-            request_keys<S>(boxes, a, t.c, r, at);
-            meet<S>();
-            meet<S>();
-        }
+        copy_keys<S>(a, t, stages, codes, &keys, &values, warp - group * 4);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(S::many_registers));
+        place at = {};
         while (t.there) {
-            compute<S>(b, a, t, r, at, warp);
+            compute<S>(b, a, t, stages, at, warp);
             meet<S>();
             if (warp == 0) {
                 task mine = t;
@@ -539,14 +520,14 @@ static __global__ void __launch_bounds__(MERGE_WARPS *WARP, MERGE_CTAS)
 
 bool um_cu_attend_stream_exists() {
     cudaFuncAttributes kernel; /* only code for Hopper GPUs has the barriers in shared memory */
-    const cudaError_t e = cudaFuncGetAttributes(&kernel, attend_stream<shape_of<1>>);
+    const cudaError_t e = cudaFuncGetAttributes(&kernel, attend_stream<shape_of<1, false>>);
     return e == cudaSuccess && kernel.sharedSizeBytes > 0;
 }
 
 bool um_cu_attend_stream_suits(const um_cu_flash *f) {
     const int32_t page = f->kv.page_size;
-    return f->a.head_dim == DIM && f->kv.type == UM_BF16 && page >= 8 && (page & (page - 1)) == 0 &&
-           f->tile_rows <= 2 * GROUP_ROWS;
+    return f->a.head_dim == DIM && (f->kv.type == UM_BF16 || f->kv.type == UM_F8) && page >= 8 &&
+           (page & (page - 1)) == 0 && f->tile_rows <= 2 * GROUP_ROWS;
 }
 
 /* Describes the pool that contains `first`, the first vector of a layer, from there on. */
@@ -572,8 +553,9 @@ static bool should_split(const stream_args *a, int32_t n_tiles, int32_t n_ctas) 
 }
 
 template <class S> static bool start(const um_cu_batch *b, stream_args *a, const um_cu_kv *kv, cudaStream_t s) {
-    CUtensorMap keys, values;
-    if (!describe_pool(&keys, kv, a->f.kv.key, a->box) || !describe_pool(&values, kv, a->f.kv.value, a->box))
+    CUtensorMap keys = {}, values = {}; /* of vectors in bf16 */
+    if (!S::codes &&
+        (!describe_pool(&keys, kv, a->f.kv.key, a->box) || !describe_pool(&values, kv, a->f.kv.value, a->box)))
         return false;
     const int32_t n_tiles = b->capacity.n_tiles, n_sms = n_multiprocessors(), ctas = n_sms * S::ctas;
     const unsigned tiles = (unsigned)n_tiles, heads = (unsigned)a->f.a.n_kv_heads, columns = tiles * heads;
@@ -591,10 +573,15 @@ template <class S> static bool start(const um_cu_batch *b, stream_args *a, const
     return true;
 }
 
+template <bool CODES> static bool start_for(const um_cu_batch *b, stream_args *a, const um_cu_kv *kv, cudaStream_t s) {
+    if (a->f.tile_rows <= GROUP_ROWS) return start<shape_of<1, CODES>>(b, a, kv, s);
+    return start<shape_of<2, CODES>>(b, a, kv, s);
+}
+
 bool um_cu_attend_stream(const um_cu_batch *b, const um_cu_flash *f, const um_cu_kv *kv, cudaStream_t s) {
     const bool prompt = b->capacity.n_tiles > b->capacity.n_spans;
     stream_args a = {*f, UM_MIN(f->kv.page_size, UM_CU_GROUP), 0, prompt, 0};
     a.f.a.n_pieces = UM_MIN(f->a.n_pieces, UM_CU_SLOTS);
     while (1 << a.page_shift < f->kv.page_size) a.page_shift++;
-    return f->tile_rows <= GROUP_ROWS ? start<shape_of<1>>(b, &a, kv, s) : start<shape_of<2>>(b, &a, kv, s);
+    return f->kv.type == UM_F8 ? start_for<true>(b, &a, kv, s) : start_for<false>(b, &a, kv, s);
 }

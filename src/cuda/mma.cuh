@@ -156,6 +156,17 @@ static __device__ __forceinline__ void um_cu_copy_tile(uint32_t to, const void *
                  : "memory");
 }
 
+/* Copies adjacent bytes, a multiple of 16, between addresses that are aligned to 16 bytes. policy: as um_cu_copy_tile
+ * has it. */
+static __device__ __forceinline__ void um_cu_copy_bytes(uint32_t to, const void *from, int bytes, uint32_t barrier,
+                                                        uint64_t policy) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
+        "%4;" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+        : "memory");
+}
+
 /* ---- Clusters ---------------------------------------------------------------------------------------------------- */
 
 /* Returns the number of this CTA in its cluster. */

@@ -120,28 +120,27 @@ static __device__ __forceinline__ void um_cu_multiply_or_begin_192(float *d, uin
 /* A thread holds four pairs of adjacent elements of a [64, 16], with the columns 2 (i % 4) + {0, 1}: of its row, of the
  * row 8 below, and of both again 8 columns further. */
 
-/* d = a b, or with ADD d += a b, for b [64, 16]. */
-template <bool ADD> static __device__ __forceinline__ void um_cu_multiply_64(float *d, const uint32_t a[4], uint32_t b);
-template <> __device__ __forceinline__ void um_cu_multiply_64<true>(float *d, const uint32_t a[4], uint32_t b) {
-    asm volatile("{\n"
-                 ".reg .b64 db;\n"
-                 "mov.b64 db, {%36, " UM_CU_OPERAND_HIGH "};\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" UM_CU_L32
-                 "}, {%32, %33, %34, %35}, db, 1, 1, 1, 0;\n"
-                 "}"
-                 : UM_CU_D32(0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));
-}
-template <> __device__ __forceinline__ void um_cu_multiply_64<false>(float *d, const uint32_t a[4], uint32_t b) {
-    asm volatile("{\n"
-                 ".reg .b64 db;\n"
-                 "mov.b64 db, {%36, " UM_CU_OPERAND_HIGH "};\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" UM_CU_L32
-                 "}, {%32, %33, %34, %35}, db, 0, 1, 1, 0;\n"
-                 "}"
-                 : UM_CU_NEW16(0), UM_CU_NEW16(16)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));
-}
+/* d = a b, or with ADD d += a b, for b [64, 16]; of bf16, or with HALF of fp16. */
+template <bool HALF, bool ADD>
+static __device__ __forceinline__ void um_cu_multiply_64(float *d, const uint32_t a[4], uint32_t b);
+
+#define UM_CU_DEFINE_MULTIPLY_64(half, add, type, flag, ...)                                                           \
+    template <>                                                                                                        \
+    __device__ __forceinline__ void um_cu_multiply_64<half, add>(float *d, const uint32_t a[4], uint32_t b) {          \
+        asm volatile("{\n"                                                                                             \
+                     ".reg .b64 db;\n"                                                                                 \
+                     "mov.b64 db, {%36, " UM_CU_OPERAND_HIGH "};\n"                                                    \
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" UM_CU_L32                        \
+                     "}, {%32, %33, %34, %35}, db, " flag ", 1, 1, 0;\n"                                               \
+                     "}"                                                                                               \
+                     : __VA_ARGS__                                                                                     \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));                                            \
+    }
+
+UM_CU_DEFINE_MULTIPLY_64(false, true, "bf16", "1", UM_CU_D32(0))
+UM_CU_DEFINE_MULTIPLY_64(false, false, "bf16", "0", UM_CU_NEW16(0), UM_CU_NEW16(16))
+UM_CU_DEFINE_MULTIPLY_64(true, true, "f16", "1", UM_CU_D32(0))
+UM_CU_DEFINE_MULTIPLY_64(true, false, "f16", "0", UM_CU_NEW16(0), UM_CU_NEW16(16))
 
 /* d += a b for b [128, 16]. */
 static __device__ __forceinline__ void um_cu_multiply_rows_128(float *d, const uint32_t a[4], uint32_t b) {
@@ -160,17 +159,25 @@ static __device__ __forceinline__ void um_cu_multiply_rows_128(float *d, const u
 static __device__ __forceinline__ uint32_t um_cu_transposed_low(uint32_t address, uint32_t block) {
     return address >> 4 | block >> 4 << 16;
 }
-/* d += a b for b [128, 16], which lies transposed. */
-static __device__ __forceinline__ void um_cu_multiply_transposed_128(float *d, const uint32_t a[4], uint32_t b) {
-    asm volatile("{\n"
-                 ".reg .b64 db;\n"
-                 "mov.b64 db, {%68, " UM_CU_OPERAND_HIGH "};\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" UM_CU_L64
-                 "}, {%64, %65, %66, %67}, db, 1, 1, 1, 1;\n"
-                 "}"
-                 : UM_CU_D32(0), UM_CU_D32(32)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));
-}
+/* d += a b for b [128, 16], which lies transposed; of bf16, or with HALF of fp16. */
+template <bool HALF>
+static __device__ __forceinline__ void um_cu_multiply_transposed_128(float *d, const uint32_t a[4], uint32_t b);
+
+#define UM_CU_DEFINE_MULTIPLY_TRANSPOSED(half, type)                                                                   \
+    template <>                                                                                                        \
+    __device__ __forceinline__ void um_cu_multiply_transposed_128<half>(float *d, const uint32_t a[4], uint32_t b) {   \
+        asm volatile("{\n"                                                                                             \
+                     ".reg .b64 db;\n"                                                                                 \
+                     "mov.b64 db, {%68, " UM_CU_OPERAND_HIGH "};\n"                                                    \
+                     "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" UM_CU_L64                       \
+                     "}, {%64, %65, %66, %67}, db, 1, 1, 1, 1;\n"                                                      \
+                     "}"                                                                                               \
+                     : UM_CU_D32(0), UM_CU_D32(32)                                                                     \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));                                            \
+    }
+
+UM_CU_DEFINE_MULTIPLY_TRANSPOSED(false, "bf16")
+UM_CU_DEFINE_MULTIPLY_TRANSPOSED(true, "f16")
 
 #endif
 #endif

@@ -291,19 +291,23 @@ static void run_window(check *c, const check_case *k) {
 
 /* ---- Times ------------------------------------------------------------------------------------------------------- */
 
-/* Fills the pools of the device with 4 Mi random numbers, over and over; vectors in 8 bits with ones. */
+/* Returns n random codes of magnitude 0.5 to 1.9. Four of them are a scale too, which is positive and finite. */
+static const char *random_codes(check *c, size_t n) {
+    char *code = (char *)check_host(c, n);
+    for (size_t i = 0; i < n; i++) code[i] = (char)((check_below(c, 256) & (i % 4 == 3 ? 0x0f : 0x8f)) | 0x30);
+    return (const char *)check_upload(c, code, n);
+}
+
+/* Fills the pools of the device with 4 Mi random numbers, over and over. */
 static void fill_pools(check *c, const attention_data *d) {
-    const size_t n = (size_t)4 << 20, part = n * um_dtype_size(d->pages.shape.type);
+    const um_dtype type = d->pages.shape.type;
+    const size_t n = (size_t)4 << 20, part = n * um_dtype_size(type);
     const um_cu_kv *kv = &d->pages.device;
-    const char *random = d->pages.shape.type == UM_F8
-                             ? NULL
-                             : (const char *)check_operand(c, check_floats(c, n), n, d->pages.shape.type);
+    const char *random =
+        type == UM_F8 ? random_codes(c, n) : (const char *)check_operand(c, check_floats(c, n), n, type);
     for (int i = 0; i < 2; i++)
-        for (size_t at = 0; at < kv->pool_bytes[i]; at += part) {
-            const size_t bytes = UM_MIN(part, kv->pool_bytes[i] - at);
-            if (random) cudaMemcpy(kv->pool[i] + at, random, bytes, cudaMemcpyDeviceToDevice);
-            else cudaMemset(kv->pool[i] + at, 0x38, bytes);
-        }
+        for (size_t at = 0; at < kv->pool_bytes[i]; at += part)
+            cudaMemcpy(kv->pool[i] + at, random, UM_MIN(part, kv->pool_bytes[i] - at), cudaMemcpyDeviceToDevice);
     check_cuda(c, cudaGetLastError(), "filling the pools");
 }
 
@@ -333,6 +337,11 @@ static void run_attention_time(check *c, const check_case *k) {
     check_pages_free(&d->pages);
 }
 
+#define TIMED_CODES(heads, kv_heads, requests, keys)                                                                   \
+    {                                                                                                                  \
+        "attention bf16, " #heads "/" #kv_heads " heads, " #requests " x " #keys ", 8-bit KV", run_attention_time,     \
+            {heads, kv_heads, 128, 32, UM_F8, 32, requests, keys}, UM_BF16                                             \
+    }
 #define U UM_KV_UNIFIED
 #define D UM_KV_DISTINCT
 static const check_case cases[] = {
@@ -387,6 +396,18 @@ static const check_case cases[] = {
     {"attention bf16, 4/4 heads, d 40", run_attention, {4, 4, 40, 32, UM_BF16, U, TINY}, UM_BF16},
     {"attention bf16, 4/4 heads, d 128, fp32 KV", run_attention, {4, 4, 128, 32, UM_F32, U, MIDDLING}, UM_BF16},
     {"attention bf16, 4/4 heads, d 128, 8-bit KV", run_attention, {4, 4, 128, 32, UM_F8, U, MIDDLING, 1}, UM_BF16},
+    {"attention bf16, 4/4 heads, d 128, 8-bit KV, page 8", run_attention, {4, 4, 128, 8, UM_F8, D, TINY, 1}, UM_BF16},
+    {"attention bf16, 8/2 heads, d 128, 8-bit KV", run_attention, {8, 2, 128, 64, UM_F8, U, MIDDLING}, UM_BF16},
+    {"attention bf16, 64/1 heads, d 128, 8-bit KV", run_attention, {64, 1, 128, 16, UM_F8, D, LENGTHY}, UM_BF16},
+    {"attention bf16, 8/1 heads, d 128, 8-bit KV, page 5", run_attention, {8, 1, 128, 5, UM_F8, U, MIDDLING}, UM_BF16},
+    {"attention bf16, 4/4 heads, d 128, 8-bit KV, 9000 keys",
+     run_attention,
+     {4, 4, 128, 128, UM_F8, U, LONGEST},
+     UM_BF16},
+    {"attention bf16, 8/2 heads, d 128, 8-bit KV, 9000 keys",
+     run_attention,
+     {8, 2, 128, 32, UM_F8, D, LONGEST},
+     UM_BF16},
     {"attention bf16, 8/2 heads, d 64, 8-bit KV, page 5", run_attention, {8, 2, 64, 5, UM_F8, D, LENGTHY}, UM_BF16},
     {"attention bf16, 32/32 heads, 1 x 544", run_attention_time, {32, 32, 128, 32, UM_BF16, 32, 1, 544}, UM_BF16},
     {"attention bf16, 32/32 heads, 4 x 544", run_attention_time, {32, 32, 128, 32, UM_BF16, 32, 4, 544}, UM_BF16},
@@ -423,9 +444,21 @@ static const check_case cases[] = {
      run_attention_time,
      {32, 32, 128, 32, UM_BF16, 544, 1, 544},
      UM_BF16},
-    {"attention bf16, 32/32 heads, 16 x 544, 8-bit KV",
+    TIMED_CODES(32, 32, 1, 544),
+    TIMED_CODES(32, 32, 4, 544),
+    TIMED_CODES(32, 32, 16, 544),
+    TIMED_CODES(32, 32, 64, 544),
+    TIMED_CODES(32, 32, 16, 2048),
+    TIMED_CODES(32, 32, 1, 8192),
+    TIMED_CODES(32, 32, 8, 8192),
+    TIMED_CODES(32, 8, 16, 544),
+    TIMED_CODES(32, 8, 64, 544),
+    TIMED_CODES(32, 8, 16, 8192),
+    TIMED_CODES(32, 8, 1, 24000),
+    TIMED_CODES(32, 8, 16, 32768),
+    {"attention bf16, 32/8 heads, 1 x 8192 prompt, 8-bit KV",
      run_attention_time,
-     {32, 32, 128, 32, UM_F8, 32, 16, 544},
+     {32, 8, 128, 32, UM_F8, 8192, 1, 8192},
      UM_BF16},
     {"attention bf16, 16/8 heads, d 256, 1 x 1280 of 256",
      run_attention_time,
