@@ -43,7 +43,13 @@ static __device__ __forceinline__ float warp_sum(float v) {
     return v;
 }
 
-/* Returns the scale of a vector in 8 bits: its largest magnitude / 448, NaN unless all elements are finite. */
+/* Returns the scale of a vector in 8 bits from the lanes' parts of it: its largest magnitude / 448, NaN unless all
+ * elements are finite. */
+static __device__ __forceinline__ float f8_scale(float largest, bool finite) {
+#pragma unroll
+    for (int step = WARP / 2; step; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+    return __all_sync(0xffffffffu, finite) ? __fdiv_rn(largest, 448.0f) : __int_as_float(0x7fc00000);
+}
 static __device__ float f8_scale(const float *x, int32_t d, int lane) {
     float largest = 0;
     bool finite = true;
@@ -51,9 +57,7 @@ static __device__ float f8_scale(const float *x, int32_t d, int lane) {
         finite &= isfinite(x[i]);
         largest = fmaxf(largest, fabsf(x[i]));
     }
-#pragma unroll
-    for (int step = WARP / 2; step; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
-    return __all_sync(0xffffffffu, finite) ? __fdiv_rn(largest, 448.0f) : __int_as_float(0x7fc00000);
+    return f8_scale(largest, finite);
 }
 
 /* x = x * rsqrt(mean(x^2) + eps) * w. Products and sums are rounded one by one, as on the host. */
@@ -183,9 +187,25 @@ static __device__ __forceinline__ void rotate(float &low, float &high, float cos
     high = __fadd_rn(__fmul_rn(b, cos), __fmul_rn(a, sin));
 }
 
-/* rope_kv for bf16 operands and keys and heads of DIM elements, of which the first ROPE are rotated. A warp computes
- * EACH heads of one token. Grid: tokens, groups of WARPS * EACH heads. */
-template <int ROPE> static __global__ void rope_kv_128(const um_cu_batch b, const rope r) {
+/* Stores the lane's elements of a key or value in 8 bits, from its first element on. All lanes call it. */
+template <int ROPE>
+static __device__ __forceinline__ void store_codes(const um_cu_kv_view &kv, char *range, int32_t slot, int place,
+                                                   const quad &x) {
+    const float v[] = {x.low.x, x.low.y, x.high.x, x.high.y};
+    const float scale = f8_scale(fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3]))),
+                                 isfinite(v[0]) && isfinite(v[1]) && isfinite(v[2]) && isfinite(v[3]));
+    uint16_t *to = (uint16_t *)(range + um_cu_vector_at(kv, slot) + place);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const float2 two = make_float2(__fdiv_rn(v[2 * i], scale), __fdiv_rn(v[2 * i + 1], scale));
+        to[i * (ROPE / 4)] = scale > 0 ? __nv_cvt_float2_to_fp8x2(two, __NV_SATFINITE, __NV_E4M3) : 0;
+    }
+    if (threadIdx.x % WARP == 0) um_cu_kv_put_scale(kv, range, slot, scale);
+}
+
+/* rope_kv for bf16 operands, keys in bf16 or 8 bits and heads of DIM elements, of which the first ROPE are rotated. A
+ * warp computes EACH heads of one token. Grid: tokens, groups of WARPS * EACH heads. */
+template <int ROPE, bool F8> static __global__ void rope_kv_128(const um_cu_batch b, const rope r) {
     um_cu_let_next_start();
     const um_cu_rope &a = r.a;
     constexpr int LANES = ROPE / 4; /* of a part */
@@ -220,9 +240,13 @@ template <int ROPE> static __global__ void rope_kv_128(const um_cu_batch b, cons
         }
         um_bf16 *to = row + i * DIM;
         if (h >= a.n_heads) {
-            const int32_t head = h < n_rotated ? h - a.n_heads : h - n_rotated;
+            const int32_t head = h < n_rotated ? h - a.n_heads : h - n_rotated, key = slot % r.kv.page_size;
             char *range = (h < n_rotated ? r.kv.key : r.kv.value) + um_cu_range_at(r.kv, slot / r.kv.page_size, head);
-            to = (um_bf16 *)(range + um_cu_vector_at(r.kv, slot % r.kv.page_size)) + place;
+            if constexpr (F8) {
+                store_codes<ROPE>(r.kv, range, key, place, x[i]);
+                continue;
+            }
+            to = (um_bf16 *)(range + um_cu_vector_at(r.kv, key)) + place;
         }
         store_two(to, x[i].low);
         store_two(to + ROPE / 2, x[i].high);
@@ -236,9 +260,11 @@ void um_cu_rope_kv(const um_cu_batch *b, const um_cu_rope *a, const um_cu_kv *kv
     const dim3 grid((unsigned)b->capacity.n_tokens, (unsigned)UM_CEIL_DIV(a->n_heads + 2 * a->n_kv_heads, WARPS));
     assert(a->head_dim <= DIM_MAX && a->head_dim % 8 == 0);
     if (b->capacity.n_tokens == 0) return;
-    if (a->type == UM_BF16 && r.kv.type == UM_BF16 && a->head_dim == DIM &&
+    if (a->type == UM_BF16 && r.kv.type != UM_F32 && a->head_dim == DIM &&
         (a->rope_dim == DIM || a->rope_dim == DIM / 2)) {
-        const auto kernel = a->rope_dim == DIM ? rope_kv_128<DIM> : rope_kv_128<DIM / 2>;
+        const bool f8 = r.kv.type == UM_F8, whole = a->rope_dim == DIM;
+        const auto kernel = whole ? (f8 ? rope_kv_128<DIM, true> : rope_kv_128<DIM, false>)
+                                  : (f8 ? rope_kv_128<DIM / 2, true> : rope_kv_128<DIM / 2, false>);
         um_cu_start(kernel, dim3(grid.x, UM_CEIL_DIV(grid.y, (unsigned)EACH)), dim3(WARPS * WARP), 0, s, *b, r);
     } else if (a->type == UM_BF16) um_cu_start(rope_kv<um_bf16>, grid, dim3(WARPS * WARP), 0, s, *b, r);
     else um_cu_start(rope_kv<float>, grid, dim3(WARPS * WARP), 0, s, *b, r);

@@ -345,7 +345,25 @@ static void hard_vectors(check *c, float *x, int32_t n, int32_t d) {
     }
 }
 
-/* n: page size, head size, KV heads. Codes and scales have the bits of um_f8_code and um_f8_scale. */
+/* Fills the slots from bf16 [n, 2 * n_kv_heads * d], which is rounded in place. Keys are rotated by 0. */
+static void fill_bf16(check *c, check_pages *p, int32_t n, const int32_t *slot, float *kv) {
+    const um_kv_shape *s = &p->shape;
+    float *cos = (float *)check_host(c, (size_t)s->head_dim * sizeof(float)), *sin = cos + s->head_dim / 2;
+    for (int32_t i = 0; i < s->head_dim / 2; i++) cos[i] = 1, sin[i] = 0;
+    const um_cu_batch b = batch_of_slots(c, s, n, n, slot, NULL);
+    um_cu_rope a = {};
+    a.n_kv_heads = s->n_kv_heads;
+    a.head_dim = a.rope_dim = s->head_dim;
+    a.type = UM_BF16;
+    a.qkv = check_operand(c, kv, (size_t)n * 2 * (size_t)s->n_kv_heads * (size_t)s->head_dim, UM_BF16);
+    a.cos = (float *)check_upload(c, cos, (size_t)s->head_dim * sizeof(float));
+    a.sin = a.cos + s->head_dim / 2;
+    um_cu_rope_kv(&b, &a, &p->device, check_stream(c));
+    check_cuda(c, cudaGetLastError(), "filling pages");
+}
+
+/* n: page size, head size, KV heads. Codes and scales have the bits of um_f8_code and um_f8_scale. A rotation by 0
+ * turns -0 into 0, so from bf16 only the values are compared. */
 static void run_f8(check *c, const check_case *k) {
     enum { N = 64 };
     const int32_t S = k->n[0], d = k->n[1], heads = k->n[2];
@@ -356,12 +374,14 @@ static void run_f8(check *c, const check_case *k) {
     int32_t slot[N];
     for (int32_t i = 0; i < N; i++) slot[i] = i;
     hard_vectors(c, x, N * 2 * heads, d);
-    check_pages_fill(c, &p, 0, N, slot, x);
+    if (k->type == UM_BF16) fill_bf16(c, &p, N, slot, x);
+    else check_pages_fill(c, &p, 0, N, slot, x);
     const um_cu_kv kv = on_host(c, &p);
     const um_cu_kv_view v = um_cu_kv_of(&kv, 0);
     for (int32_t i = 0; i < N * 2 * heads; i++) {
         const int32_t s = i / (2 * heads), head = i % heads;
         const bool value = i % (2 * heads) >= heads;
+        if (k->type == UM_BF16 && !value) continue;
         const char *range = (value ? v.value : v.key) + um_cu_range_at(v, s / S, head);
         const uint8_t *code = (const uint8_t *)range + um_cu_vector_at(v, s % S);
         const float *from = x + (size_t)i * d, want = um_f8_scale(from, (size_t)d),
@@ -442,6 +462,15 @@ static const check_case cases[] = {
      UM_BF16},
     {"rope_kv bf16, d 8, fp32 KV", run_rope, {5, 5, 8, 8, 4, UM_F32, UM_KV_UNIFIED, NORM}, UM_BF16},
     {"rope_kv bf16, d 64, norm, 8-bit KV", run_rope, {8, 4, 64, 64, 32, UM_F8, UM_KV_UNIFIED, NORM}, UM_BF16},
+    {"rope_kv bf16, d 128 whole, 8-bit KV", run_rope, {3, 3, 128, 128, 32, UM_F8, UM_KV_UNIFIED, 0}, UM_BF16},
+    {"rope_kv bf16, d 128 whole, norm, clip, 8-bit KV",
+     run_rope,
+     {8, 2, 128, 128, 5, UM_F8, UM_KV_DISTINCT, NORM | CLIP},
+     UM_BF16},
+    {"rope_kv bf16, d 128 half, all norms, window, 8-bit KV",
+     run_rope,
+     {4, 1, 128, 64, 64, UM_F8, UM_KV_UNIFIED, NORM | VALUE | NEAR},
+     UM_BF16},
     {"rope_kv bf16, 32/32 heads, 32 tokens", run_rope_time, {32, 32, 128, 128, 32, UM_BF16, 0, 0}, UM_BF16},
     {"rope_kv bf16, 32/32 heads, 2048 tokens", run_rope_time, {32, 32, 128, 128, 2048, UM_BF16, 0, 0}, UM_BF16},
     {"rope_kv bf16, 16/4 heads, half, 32 tokens", run_rope_time, {16, 4, 128, 64, 32, UM_BF16, 0, NORM}, UM_BF16},
@@ -450,6 +479,7 @@ static const check_case cases[] = {
     {"KV in 8 bits, page 4, d 16", run_f8, {4, 16, 3}, UM_F32},
     {"KV in 8 bits, page 5, d 40", run_f8, {5, 40, 2}, UM_F32},
     {"KV in 8 bits, page 32, d 128", run_f8, {32, 128, 4}, UM_F32},
+    {"KV in 8 bits from bf16, page 5, d 128", run_f8, {5, 128, 3}, UM_BF16},
     {"KV copy fp32, 3 of 5 slots", run_copy, {3, 2, 24, 0, 5, UM_F32, UM_KV_UNIFIED}, UM_F32},
     {"KV copy bf16, 32 of 32 slots", run_copy, {32, 4, 64, 0, 32, UM_BF16, UM_KV_DISTINCT}, UM_F32},
     {"KV copy 8 bits, 7 of 12 slots", run_copy, {7, 3, 40, 0, 12, UM_F8, UM_KV_UNIFIED}, UM_F32},
