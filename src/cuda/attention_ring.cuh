@@ -69,10 +69,10 @@ template <int STAGES> static __device__ __forceinline__ void next_place(place &p
 static __device__ __forceinline__ bool is_read(bool asks, int32_t key, const stream_args &a, const um_cu_cta &c) {
     const um_range hole = c.span.hole;
     const int32_t end = key + a.box;
-    return !(!asks || end <= c.span.keys.start || key >= c.to || (key >= hole.start && end <= hole.end));
+    return asks && end > c.span.keys.start && key < c.to && !(key >= hole.start && end <= hole.end);
 }
 
-/* Returns the bytes from the first range of the layer to that of a key. */
+/* Returns the bytes from the first range of the layer to that of a key, and the slot of the key there. */
 static __device__ __forceinline__ size_t range_of(int32_t key, const stream_args &a, const um_cu_cta &c) {
     return um_cu_range_at(a.f.kv, c.page[key >> a.page_shift], c.head);
 }
