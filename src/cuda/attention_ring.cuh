@@ -17,6 +17,7 @@ static constexpr int HALF_BYTES = UM_CU_GROUP * ROW_BYTES, PART_BYTES = HALVES *
                      STAGE_BYTES = 2 * PART_BYTES;
 static constexpr int GROUP_ROWS = 64, GROUP_THREADS = 128; /* of a warpgroup */
 static constexpr float HALF_MAX = 65504;                   /* the largest number of fp16 */
+static constexpr float SCALE_MAX = 146.125f;               /* of fp16; 448 times the next number is infinite in fp16 */
 
 /* A stage of vectors in 8 bits: the codes of the keys, those of the values, the scales of both. */
 static constexpr int CODES_BYTES = UM_CU_GROUP * DIM, SCALES_BYTES = UM_CU_GROUP * (int)sizeof(float),
@@ -203,12 +204,12 @@ static __device__ __forceinline__ uint4 load_codes(uint32_t from) {
 }
 
 /* Loads the scale of a vector as two equal numbers of fp16. A scale by which codes would exceed fp16 is made smaller. A
- * scale below 2^-14, of a vector whose elements are below 0.03, has fewer bits. */
+ * scale below 2^-14, of a vector whose elements are below 0.03, has fewer bits. Up to 2^-25 it becomes 0. */
 static __device__ __forceinline__ uint32_t load_scale(uint32_t from) {
     float v;
     uint32_t two;
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
-    v = v > HALF_MAX / 448 ? HALF_MAX / 448 : v; /* NaN stays */
+    v = v > SCALE_MAX ? SCALE_MAX : v; /* NaN stays */
     asm("cvt.rn.f16x2.f32 %0, %1, %1;" : "=r"(two) : "f"(v));
     return two;
 }

@@ -5,8 +5,8 @@
  * their values, which arrive in a ring in shared memory (attention_ring.cuh). Keys that the pass does not write are
  * requested while the kernel before ends. Keys and values in 8 bits are converted to fp16 by the three other warps of
  * this warpgroup. A warpgroup computes the scores of its rows (wgmma, queries in registers), the softmax in registers,
- * and adds the product with the values (wgmma, probabilities in registers). Where the ring has room for two groups, the
- * scores of the next group are computed together with this product, and its softmax while the product runs.
+ * and adds the product with the values (wgmma, probabilities in registers). Where the ring has more than two stages,
+ * the scores of the next group are computed together with this product, and its softmax while the product runs.
  *
  * A warp has 16 rows of the matrix units, two in each thread. When half of the rows are enough for a tile, each warp
  * takes 8 of them and each thread one. So all warps share the softmax, which takes longer than the products.
@@ -94,6 +94,11 @@ template <bool HALF> static __device__ __forceinline__ uint32_t pack_two(float l
     return v;
 }
 
+/* Returns v, or the number of fp16 that is next to it. NaN stays. */
+static __device__ __forceinline__ float in_half(float v) {
+    return v > HALF_MAX ? HALF_MAX : v < -HALF_MAX ? -HALF_MAX : v;
+}
+
 /* Turns queries in bf16 into fp16. Those beyond its largest number become this number. Those below 2^-14 lose bits,
  * which changes a score by less than keys in 8 bits do. */
 static __device__ __forceinline__ void halve_queries(uint32_t (*q)[4]) {
@@ -102,7 +107,7 @@ static __device__ __forceinline__ void halve_queries(uint32_t (*q)[4]) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const float low = __uint_as_float(q[k][i] << 16), high = __uint_as_float(q[k][i] & 0xffff0000u);
-            q[k][i] = pack_two<true>(fminf(fmaxf(low, -HALF_MAX), HALF_MAX), fminf(fmaxf(high, -HALF_MAX), HALF_MAX));
+            q[k][i] = pack_two<true>(in_half(low), in_half(high));
         }
 }
 
