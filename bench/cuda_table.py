@@ -138,7 +138,7 @@ def main():
     print(f"{gpus}{first['device_name']}, unmask {first['version']} at {first['commit']}, {a.context} tokens of context, blocks "
           f"of {a.block}; memory is read at {first['read_bytes_per_second'] / 1e9:,.0f} GB/s, a large product runs at "
           f"{rates}\n")
-    print_table([row(p, free, torch) for p, free in zip(points, any_order)])
+    print_table([row(p, free, torch) for p, free in zip(points, any_order, strict=True)])
     if a.json:
         with open(a.json, "w", encoding="utf-8") as f:
             json.dump(dict(unmask=points, any_order=[p for p in any_order if p], torch=torch), f, indent=1)

@@ -666,7 +666,8 @@ static void count_pass(um_forward *f) {
     const volatile um_cu_moment *from = &f->end->from, *to = &f->end->to;
     t->gap_seconds = f->last_end ? 1e-9 * (double)(from->ns - f->last_end) : 0;
     t->pass_seconds = 1e-9 * (double)(to->ns - from->ns);
-    t->clock_rate = from->processor == to->processor ? (double)(to->cycles - from->cycles) / t->pass_seconds : 0;
+    const bool comparable = from->processor == to->processor && to->ns > from->ns;
+    t->clock_rate = comparable ? (double)(to->cycles - from->cycles) / t->pass_seconds : 0;
     f->last_end = to->ns;
     t->passes++;
 }
