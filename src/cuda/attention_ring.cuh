@@ -194,15 +194,6 @@ static __device__ __forceinline__ code_lane find_code_lane() {
             (uint32_t)(half * HALF_BYTES + key * ROW_BYTES + (2 * piece ^ key) * 16)};
 }
 
-static __device__ __forceinline__ uint4 load_codes(uint32_t from) {
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(from)
-                 : "memory");
-    return v;
-}
-
 /* Loads the scale of a vector as two equal numbers of fp16. A scale by which codes would exceed fp16 is made smaller. A
  * scale below 2^-14, of a vector whose elements are below 0.03, has fewer bits. Up to 2^-25 it becomes 0. */
 static __device__ __forceinline__ uint32_t load_scale(uint32_t from) {
@@ -234,19 +225,19 @@ static __device__ __forceinline__ void convert_codes(const code_lane &l, int war
     constexpr int UNIT_CODES = UNIT_KEYS * DIM, UNIT_BYTES = UNIT_KEYS * ROW_BYTES;
     const uint32_t lower = codes + l.from, upper = codes + (l.from ^ DIM / 2),
                    scales = codes + 2 * CODES_BYTES + l.key * (int)sizeof(float);
-    uint4 one = load_codes(lower + warp * UNIT_CODES);
+    uint4 one = um_cu_load_sixteen(lower + warp * UNIT_CODES);
 #pragma unroll 1
     for (int unit = warp; unit < 2 * UNITS; unit += S::converters) { /* of the keys, then of the values */
         const bool value = unit >= UNITS;
         const uint32_t to = group + unit * UNIT_BYTES + value * (PART_BYTES - UNITS * UNIT_BYTES);
         uint32_t scale = load_scale(scales + unit * UNIT_KEYS * (int)sizeof(float));
-        uint4 two = load_codes(upper + unit * UNIT_CODES);
+        uint4 two = um_cu_load_sixteen(upper + unit * UNIT_CODES);
         if (value && !whole && !um_cu_sees(c.span, first + (unit - UNITS) * UNIT_KEYS + l.key, c.to)) {
             one = two = make_uint4(0, 0, 0, 0);
             scale = 0;
         }
         store_widened(to, l.to, one, scale);
-        if (unit + S::converters < 2 * UNITS) one = load_codes(lower + (unit + S::converters) * UNIT_CODES);
+        if (unit + S::converters < 2 * UNITS) one = um_cu_load_sixteen(lower + (unit + S::converters) * UNIT_CODES);
         store_widened(to, l.to ^ HALF_BYTES, two, scale);
     }
 }

@@ -76,6 +76,16 @@ template <int N> static __device__ __forceinline__ void um_cu_copies_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
+/* Loads 16 bytes from shared memory; the address is aligned to them. */
+static __device__ __forceinline__ uint4 um_cu_load_sixteen(uint32_t from) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(from)
+                 : "memory");
+    return v;
+}
+
 /* Loads four matrices of 8 x 8 elements of 16 bits. Lane i has the address of row i % 8 of matrix i / 8. */
 static __device__ __forceinline__ void um_cu_load_matrix(uint32_t r[4], uint32_t from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"

@@ -148,15 +148,6 @@ static __device__ __forceinline__ void copies_visible() { asm volatile("fence.pr
 
 /* ---- Stores ------------------------------------------------------------------------------------------------------ */
 
-static __device__ __forceinline__ uint4 load_piece(uint32_t from) {
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(from)
-                 : "memory");
-    return v;
-}
-
 static __device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
     const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
     return *(const uint32_t *)&both;
@@ -208,7 +199,8 @@ static __device__ __forceinline__ void store(const product &p, const item &t, co
     if (row >= p.n) return;
 #pragma unroll 4
     for (int i = threadIdx.x / PIECES; i < t.n_pairs; i += THREADS / PIECES)
-        *(uint4 *)((um_bf16 *)p.y + (size_t)s.pair[i] * p.n + row) = load_piece(ring + i * pitch<GATED> + piece * 16);
+        *(uint4 *)((um_bf16 *)p.y + (size_t)s.pair[i] * p.n + row) =
+            um_cu_load_sixteen(ring + i * pitch<GATED> + piece * 16);
 }
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
