@@ -133,7 +133,7 @@ static __device__ __forceinline__ void request_group(const box &b, int32_t group
 
 /* What a lane requests of each group: the codes or the scales of the keys, or of the values, of a page. */
 struct code_box {
-    const char *from; /* the first range of the layer, plus what follows from the kind; NULL: nothing */
+    const char *from; /* in the first range of the layer: its first code or scale; NULL: the lane requests nothing */
     int32_t first;    /* key of the group that is the first one of the box */
     int32_t each;     /* bytes of a key */
     uint32_t at;      /* bytes from the start of a stage */

@@ -59,6 +59,15 @@ static __device__ __forceinline__ void multiply_keys(float (*score)[4], const ui
     um_cu_products_commit();
 }
 
+/* Computes the scores of a group alone. */
+template <class S>
+static __device__ __forceinline__ void compute_scores(float (*score)[4], const uint32_t (*q)[4], uint32_t keys) {
+    um_cu_products_begin();
+    multiply_keys<S>(score, q, keys);
+    um_cu_products_wait<0>();
+    um_cu_hold_results<UM_CU_GROUP / 2>(score[0]);
+}
+
 template <class S>
 static __device__ __forceinline__ void multiply_values(um_cu_softmax<DIM> &part, const uint32_t (*p)[4],
                                                        uint32_t values) {
@@ -161,10 +170,7 @@ static __device__ __forceinline__ void add_piece(um_cu_softmax<DIM> &part, const
     const plain_keys plain(c);
     bool is_plain = plain.have(first);
     uint32_t group = wait_for_group<S>(c, r, at, first, is_plain);
-    um_cu_products_begin();
-    multiply_keys<S>(score, q, group);
-    um_cu_products_wait<0>();
-    um_cu_hold_results<UM_CU_GROUP / 2>(score[0]);
+    compute_scores<S>(score, q, group);
     weigh(part, score, factor, c, rows, each, first, scale, is_plain);
     pack<S>(p, score, each);
     for (first += UM_CU_GROUP; first < end; first += UM_CU_GROUP) {
@@ -201,10 +207,7 @@ static __device__ __forceinline__ void add_piece_in_turn(um_cu_softmax<DIM> &par
         uint32_t p[UM_CU_GROUP / 16][4];
         const bool is_plain = plain.have(first);
         const uint32_t group = wait_for_group<S>(c, r, at, first, is_plain);
-        um_cu_products_begin();
-        multiply_keys<S>(score, q, group);
-        um_cu_products_wait<0>();
-        um_cu_hold_results<UM_CU_GROUP / 2>(score[0]);
+        compute_scores<S>(score, q, group);
         weigh(part, score, factor, c, rows, each, first, scale, is_plain);
         scale_products(part, factor, each);
         pack<S>(p, score, each);
