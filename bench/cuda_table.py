@@ -3,8 +3,8 @@
 
 Each row is measured by `unmask bench engine`, and each shape that bench/torch_reference.py knows also by PyTorch, in the
 same run on the same GPU, one after the other. Nothing changes the clocks of the GPU; the table has the clock during the
-passes under load, and during the first passes after a pause. "Any order" is the time with --no-deterministic where it
-differs by more than 2 %. With --tensor-parallel-size each row also has the share of the pass in which the GPUs exchange
+passes under load, and during the first passes after a pause. "ms in any order" is the time with --no-deterministic
+where it differs by more than 2 %. With --tensor-parallel-size each row also has the share of the pass in which the GPUs exchange
 results, of operations that are timed one by one.
 """
 
@@ -16,7 +16,7 @@ import sys
 
 ROWS = {"llada-8b": "1,4,16,64", "sdar-8b": "1,4,16,32", "llada2-mini": "1,4,16,32", "sdar-1.7b": "1,32"}
 ROWS_OF_RANKS = {"llada-8b": "1,16,64", "sdar-30b": "1,16,64", "llada2-flash": "1,16,64"}
-DIFFERENCE = 0.02  # least relative difference that the column "any order" shows
+DIFFERENCE = 0.02  # least relative difference that the column "ms in any order" shows
 EXCHANGES = ("sum_norm", "sum_ranks")  # operations that add the results of the ranks
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -103,10 +103,10 @@ def row(point, any_order, torch):
     cells = {
         "shape": point["shape"], "weights": weights, "requests": str(point["batch"]), "ms": short(ms),
         "spread": f"{short(s['ms']['min'])} to {short(s['ms']['max'])}", "MHz": clock(s["clock_mhz"]),
-        "after a pause": short(point["burst_ms"]), "its MHz": clock(point["burst_clock_mhz"])}
+        "ms after a pause": short(point["burst_ms"]), "MHz after a pause": clock(point["burst_clock_mhz"])}
     if any_order:
         free = denoise(any_order)["ms"]["median"]
-        cells["any order"] = short(free) if abs(free / ms - 1) > DIFFERENCE else "–"
+        cells["ms in any order"] = short(free) if abs(free / ms - 1) > DIFFERENCE else "–"
     cells |= {"PyTorch, ms": short(other) if other else "–", "PyTorch / unmask": f"{other / ms:.2f}" if other else "–",
               "limit, ms": short(limit), "share": f"{100 * limit / ms:.0f} %",
               "gap, us": f"{s['gap_us']['median']:.0f}" if s["gap_us"] else "–"}

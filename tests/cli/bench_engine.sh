@@ -66,7 +66,7 @@ the_table_shows_the_faster_order() {
     cells=(bench/cuda_table.py --unmask "$work/program_of_orders" --shapes sdar-1.7b --no-torch --quantization none)
     "${cells[@]}" > "$work/out"
     ms=$(jq .steps.denoise.ms.median "$work/any_order" | awk '{ printf $1 < 1000 ? "%.3g" : "%.0f", $1 }')
-    grep -q '| MHz | after a pause | its MHz | any order |' "$work/out"
+    grep -q '| MHz | ms after a pause | MHz after a pause | ms in any order |' "$work/out"
     grep -qE "\| 1530 \| [0-9.]+ \| 1980 \| $ms \|" "$work/out"
     "${cells[@]}" --no-any-order > "$work/out"
     not grep -q 'any order' "$work/out"
