@@ -260,11 +260,14 @@ um_cu_products_info um_cu_products_get_info(const um_cu_products *p);
 typedef struct um_cu_low_rank {
     um_cu_matrix a, b; /* [rank, in], [out, rank], both of one type */
 } um_cu_low_rank;
-/* y[t] += B (A x[t]) for every token whose span has an adapter; low_rank [n_adapters] lies in device memory. x [T, in]
- * has the type of A. The rank of a layer is at most rank_max. low fp32 [T, rank_max] is scratch. y [T, out] of y_type.
- * A x is rounded to the type of B before the second product when that is bf16. */
-void um_cu_low_rank_add(const um_cu_batch *b, const um_cu_low_rank *low_rank, int32_t in, int32_t out, int32_t rank_max,
-                        um_dtype type, const void *x, float *low, um_dtype y_type, void *y, cudaStream_t s);
+/* y[t] += B (A x[t]) for every token whose span has an adapter, in two steps, between which the layer's own product may
+ * run: low[t] = A x[t], then y[t] += B low[t]. low_rank [n_adapters] lies in device memory, and `type` is that of all
+ * its matrices. The rank of a layer is at most rank_max. low is fp32 [T, rank_max], rounded to bf16 when B is bf16.
+ * x [T, in] has the type `type`, y [T, out] has y_type. */
+void um_cu_low_rank_down(const um_cu_batch *b, const um_cu_low_rank *low_rank, int32_t in, int32_t rank_max,
+                         um_dtype type, const void *x, float *low, cudaStream_t s);
+void um_cu_low_rank_up(const um_cu_batch *b, const um_cu_low_rank *low_rank, int32_t out, int32_t rank_max,
+                       um_dtype type, const float *low, um_dtype y_type, void *y, cudaStream_t s);
 
 /* ---- Keys and values (kv_layout.h has their places; rope_kv.cu, attention*.cu, select.cu) ---- */
 /* Copies the first n slots of a page to another page in all layers. */

@@ -105,15 +105,17 @@ static void linear(launch *p, const um_linear *w, const um_cu_low_rank *low_rank
     if (p->status) return;
     const um_cu_rows in = input_of(p, m, x);
     if (p->status) return;
+    const um_dtype adapter_type = m->type == UM_F8 ? f->d->dtype : m->type;
+    const int32_t rank_max = f->net->rank_max;
+    const bool adapts = low_rank && p->sizes.adapts;
+    if (adapts) um_cu_low_rank_down(&p->b, low_rank, m->in, rank_max, adapter_type, x, f->low, p->s);
     p->status = um_cu_linear(f->products, m, in, add, out_type, y, m->rows, p->s);
     if (p->status) {
         um_fail(p->err, p->status, "%s: the product can't be computed", what);
         return;
     }
     if (w->bias) um_cu_add_bias(y, w->bias->data, rows_of(p), m->rows, out_type, p->s);
-    if (low_rank && p->sizes.adapts)
-        um_cu_low_rank_add(&p->b, low_rank, m->in, m->rows, f->net->rank_max, m->type == UM_F8 ? f->d->dtype : m->type,
-                           x, f->low, out_type, y, p->s);
+    if (adapts) um_cu_low_rank_up(&p->b, low_rank, m->rows, rank_max, adapter_type, f->low, out_type, y, p->s);
     check(p, what);
 }
 
@@ -317,10 +319,11 @@ static void scores(launch *p, int32_t layer, const um_cu_low_rank *adapters) {
         linear(p, router, adapters, f->exact, false, UM_F32, f->routed, "router");
         return;
     }
+    const int32_t rank_max = f->net->rank_max;
+    const bool adapts = adapters && p->sizes.adapts;
+    if (adapts) um_cu_low_rank_down(&p->b, adapters, m->in, rank_max, m->type, f->exact, f->low, p->s);
     um_cu_router_product(packed, m->rows, m->in, f->exact, rows_of(p), f->routed, p->s);
-    if (adapters && p->sizes.adapts)
-        um_cu_low_rank_add(&p->b, adapters, m->in, m->rows, f->net->rank_max, m->type, f->exact, f->low, UM_F32,
-                           f->routed, p->s);
+    if (adapts) um_cu_low_rank_up(&p->b, adapters, m->rows, rank_max, m->type, f->low, UM_F32, f->routed, p->s);
     check(p, "router");
 }
 

@@ -106,7 +106,8 @@ typedef struct timed_call {
 
 static void call_low_rank(void *arg) {
     const timed_call *t = (const timed_call *)arg;
-    um_cu_low_rank_add(&t->b, t->low_rank, t->in, t->out, t->rank, t->type, t->x, t->low, t->y_type, t->y, t->stream);
+    um_cu_low_rank_down(&t->b, t->low_rank, t->in, t->rank, t->type, t->x, t->low, t->stream);
+    um_cu_low_rank_up(&t->b, t->low_rank, t->out, t->rank, t->type, t->low, t->y_type, t->y, t->stream);
 }
 
 static void check_low_rank(check *c, const check_case *k) {
@@ -156,8 +157,8 @@ static void check_alone(check *c, const check_case *k) {
     const float *got[2];
     for (int i = 0; i < 2; i++) {
         float *y = (float *)check_upload(c, d->y, T * out * sizeof(float));
-        um_cu_low_rank_add(&message[i], low_rank, k->n[IN], k->n[OUT], k->n[RANK], k->type, x, low, UM_F32, y,
-                           check_stream(c));
+        um_cu_low_rank_down(&message[i], low_rank, k->n[IN], k->n[RANK], k->type, x, low, check_stream(c));
+        um_cu_low_rank_up(&message[i], low_rank, k->n[OUT], k->n[RANK], k->type, low, UM_F32, y, check_stream(c));
         got[i] = (const float *)check_download(c, y, (size_t)n * out * sizeof(float));
     }
     check_same(c, "tokens alone", got[1], got[0], (size_t)n * out * sizeof(float));
