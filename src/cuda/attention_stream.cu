@@ -468,8 +468,8 @@ static __device__ __forceinline__ float4 merge_row(const stream_args &a, size_t 
     float4 acc = {};
     float largest = -INFINITY;
     *sum = 0;
-    /* A piece in which no key is seen changes nothing. */
-    for (unsigned left = __ballot_sync(0xffffffffu, mine.x != -INFINITY); left;) {
+    /* A piece in which no key is seen has the sum 0 and changes nothing. That of a query with NaN is NaN. */
+    for (unsigned left = __ballot_sync(0xffffffffu, mine.y != 0); left;) {
         float4 v[MERGE_AT_ONCE]; /* loaded together */
         int slot[MERGE_AT_ONCE];
 #pragma unroll

@@ -259,8 +259,8 @@ static void compare(check *c, const check_case *k, const attention_data *d, cons
     compare_parts(c, d, all);
 }
 
-/* Runs a case whose layer has a window, unless it is 0. */
-static void run_set(check *c, const check_case *k, int32_t window) {
+/* Returns the data of a case with random keys and values, whose layer has a window unless it is 0. */
+static attention_data *new_filled_data(check *c, const check_case *k, int32_t window, float value_by) {
     const given *set = sets[k->n[SET]].span;
     int64_t n_slots = 0;
     for (int i = 0; i < sets[k->n[SET]].n; i++) n_slots += 2 * (set[i].keys.end + k->n[PAGE]);
@@ -272,8 +272,13 @@ static void run_set(check *c, const check_case *k, int32_t window) {
         const int n = um_range_without(s->keys, s->hole, part);
         for (int p = 0; p < n; p++)
             check_pages_fill_random(c, &d->pages, LAYER, um_span_page(s, window), UM_MAX(part[p].start, d->first[i]),
-                                    UM_MAX(part[p].end, d->first[i]));
+                                    UM_MAX(part[p].end, d->first[i]), value_by);
     }
+    return d;
+}
+
+static void run_set(check *c, const check_case *k, int32_t window, float value_by) {
+    attention_data *d = new_filled_data(c, k, window, value_by);
     const float *want = reference_of(c, k, d, &d->batch);
     compare(c, k, d, want);
     d->a.stream = um_cu_attend_stream_exists();
@@ -281,12 +286,46 @@ static void run_set(check *c, const check_case *k, int32_t window) {
     check_pages_free(&d->pages);
 }
 
-static void run_attention(check *c, const check_case *k) { run_set(c, k, 0); }
+static void run_attention(check *c, const check_case *k) { run_set(c, k, 0, 1); }
 
 static void run_window(check *c, const check_case *k) {
     check_case shape = *k;
     shape.n[SCRATCH] = 0;
-    run_set(c, &shape, k->n[WINDOW]);
+    run_set(c, &shape, k->n[WINDOW], 1);
+}
+
+/* The values are as large as numbers of fp16 can be. */
+static void run_large_values(check *c, const check_case *k) { run_set(c, k, 0, 65504); }
+
+/* Checks that a query with an element NaN has an output of NaN, and that the other queries have the bits of before. */
+static void compare_nan(check *c, attention_data *d) {
+    const um_cu_attention *a = &d->a;
+    const size_t dim = (size_t)a->head_dim, heads = (size_t)a->n_heads, n = (size_t)d->batch.n_tokens * heads;
+    const size_t width = (heads + 2 * (size_t)a->n_kv_heads) * dim, token = (size_t)d->span[0].first, head = heads - 1;
+    const uint16_t *before = (const uint16_t *)run_batch(c, d, PLAIN);
+    float *qkv = (float *)check_host(c, (size_t)d->room_tokens * width * sizeof(float));
+    memcpy(qkv, d->qkv, (size_t)d->room_tokens * width * sizeof(float));
+    qkv[token * width + head * dim + 3] = NAN;
+    const void *numbers = a->qkv;
+    d->a.qkv = check_operand(c, qkv, (size_t)d->room_tokens * width, a->type);
+    const uint16_t *got = (const uint16_t *)run_batch(c, d, PLAIN);
+    d->a.qkv = numbers;
+    for (size_t i = 0; i < n; i++) {
+        if (i != token * heads + head) {
+            check_same(c, "another query", got + i * dim, before + i * dim, dim * sizeof *got);
+            continue;
+        }
+        for (size_t j = 0; j < dim; j++)
+            check_true(c, isnan(um_bf16_to_f32(got[i * dim + j])), "element %zu of the query's output is a number", j);
+    }
+}
+
+static void run_nan_query(check *c, const check_case *k) {
+    attention_data *d = new_filled_data(c, k, 0, 1);
+    compare_nan(c, d);
+    d->a.stream = um_cu_attend_stream_exists();
+    if (d->a.stream) compare_nan(c, d);
+    check_pages_free(&d->pages);
 }
 
 /* ---- Times ------------------------------------------------------------------------------------------------------- */
@@ -408,6 +447,15 @@ static const check_case cases[] = {
     {"attention bf16, 8/2 heads, d 128, 8-bit KV, 9000 keys",
      run_attention,
      {8, 2, 128, 32, UM_F8, D, LONGEST},
+     UM_BF16},
+    {"attention bf16, 8/2 heads, d 128, 8-bit KV, large values",
+     run_large_values,
+     {8, 2, 128, 32, UM_F8, U, MIDDLING},
+     UM_BF16},
+    {"attention bf16, 8/2 heads, d 128, a query of NaN", run_nan_query, {8, 2, 128, 32, UM_BF16, U, MIDDLING}, UM_BF16},
+    {"attention bf16, 8/2 heads, d 128, 8-bit KV, a query of NaN",
+     run_nan_query,
+     {8, 2, 128, 32, UM_F8, U, MIDDLING},
      UM_BF16},
     {"attention bf16, 8/2 heads, d 64, 8-bit KV, page 5", run_attention, {8, 2, 64, 5, UM_F8, D, LENGTHY}, UM_BF16},
     {"attention bf16, 32/32 heads, 1 x 544", run_attention_time, {32, 32, 128, 32, UM_BF16, 32, 1, 544}, UM_BF16},

@@ -80,13 +80,15 @@ void check_pages_fill(check *c, check_pages *p, int32_t layer, int32_t n, const 
     check_cuda(c, cudaGetLastError(), "filling pages");
 }
 
-void check_pages_fill_random(check *c, check_pages *p, int32_t layer, const int32_t *table, int32_t from, int32_t to) {
+void check_pages_fill_random(check *c, check_pages *p, int32_t layer, const int32_t *table, int32_t from, int32_t to,
+                             float value_by) {
     const int32_t n = to - from;
     if (n <= 0) return;
     int32_t *slot = (int32_t *)check_host(c, (size_t)n * sizeof(int32_t));
     for (int32_t i = 0; i < n; i++) slot[i] = (int32_t)um_slot_of(table, p->shape.page_size, from + i);
     const size_t width = 2 * (size_t)p->shape.n_kv_heads * (size_t)p->shape.head_dim;
     float *kv = check_floats(c, (size_t)n * width);
+    for (size_t i = 0; i < (size_t)n * width; i++) kv[i] *= i % width < width / 2 ? 1 : value_by;
     for (int32_t i = 5; i < n; i += 11) memset(kv + (size_t)i * width, 0, width * sizeof *kv); /* the scale is 0 too */
     check_pages_fill(c, p, layer, n, slot, kv);
 }

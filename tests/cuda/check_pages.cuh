@@ -20,8 +20,10 @@ void check_pages_free(check_pages *p);
 int32_t *check_pages_table(check *c, check_pages *p, int32_t n, bool scratch);
 /* Writes keys and values to n slots of a layer of both caches: kv [n, 2 * n_kv_heads * d], keys before values. */
 void check_pages_fill(check *c, check_pages *p, int32_t layer, int32_t n, const int32_t *slot, const float *kv);
-/* Writes random keys and values to the indices [from, to) of a page table. */
-void check_pages_fill_random(check *c, check_pages *p, int32_t layer, const int32_t *table, int32_t from, int32_t to);
+/* Writes random keys and values to the indices [from, to) of a page table. The elements of keys are in (-1, 1), those
+ * of values in that times value_by. */
+void check_pages_fill_random(check *c, check_pages *p, int32_t layer, const int32_t *table, int32_t from, int32_t to,
+                             float value_by);
 /* Returns the keys and values of n slots of a layer, in the order of check_pages_fill. */
 float *check_pages_of_ref(check *c, const check_pages *p, int32_t layer, int32_t n, const int32_t *slot);
 float *check_pages_of_device(check *c, const check_pages *p, int32_t layer, int32_t n, const int32_t *slot);
