@@ -44,7 +44,7 @@ static void check_group(const um_format *f, const char *group, const char *value
 static void every_format_has_the_bits_of_the_reference(void **state) {
     (void)state;
     const char *name;
-    json_t *vector, *root = json_load_file("tests/data/gguf/formats.json", 0, NULL);
+    json_t *vector, *root = json_load_file("build/data/gguf/formats.json", 0, NULL);
     size_t n = 0;
     assert_non_null(root);
     json_object_foreach(root, name, vector) {

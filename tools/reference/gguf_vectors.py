@@ -1,4 +1,4 @@
-"""Writes tests/data/gguf/formats.json: groups of ggml's formats, and their fp32 values from the package gguf.
+"""Writes build/data/gguf/formats.json: groups of ggml's formats, and their fp32 values from the package gguf.
 
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install gguf numpy
     /tmp/venv/bin/python gguf_vectors.py        # a second; the same bytes each time (gguf 0.19.0)
@@ -43,8 +43,8 @@ def vector(name, scales):
 
 
 def main():
-    out = ROOT / "tests/data/gguf/formats.json"
-    out.parent.mkdir(exist_ok=True)
+    out = ROOT / "build/data/gguf/formats.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
     lines = [f"{json.dumps(name)}:{json.dumps(vector(name, scales), separators=(',', ':'))}"
              for name, scales in SCALES.items()]
     out.write_text("{\n" + ",\n".join(lines) + "\n}\n")
