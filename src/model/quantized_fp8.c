@@ -2,7 +2,7 @@
  * which they are multiplied in spite of the first name. There is one scale for the matrix, for each row [out] or
  * [out, 1], or for each block of rows and columns. A stack of matrices [n, out, in] has one scale, or scales with a
  * dimension more: [n], [n, 1] or [n, 1, 1]; [n, out] or [n, out, 1]; or blocks. Scales of activations (X's module with
- * ".input_scale") are not needed, because activations are not rounded to 8 bits. */
+ * ".input_scale") are not needed: a device that rounds activations computes scales of its own. */
 #include "model/quantized.h"
 
 #include "model/model.h"
@@ -36,11 +36,17 @@ static void widen(const uint8_t code[PIECE], float out[PIECE]) {
     memcpy(out, bits, sizeof bits);
 }
 
+/* Returns the number of the first scale of a row. */
+static size_t scale_at(const um_tensor *t, int64_t row) {
+    const scales *s = t->extra;
+    const int64_t matrix = ((const char *)t->data - s->codes) / (s->out * t->dim[t->n_dims - 1]) + row / s->out;
+    return (size_t)(matrix * s->per_matrix + row % s->out / s->rows * s->per_row);
+}
+
 static void read(const um_tensor *t, int64_t row, int64_t k, int64_t n, float *out) {
     const scales *s = t->extra;
     const uint8_t *codes = (const uint8_t *)t->data + (size_t)row * (size_t)um_tensor_in(t) + (size_t)k;
-    const int64_t matrix = ((const char *)t->data - s->codes) / (s->out * t->dim[t->n_dims - 1]) + row / s->out;
-    const size_t first = (size_t)(matrix * s->per_matrix + row % s->out / s->rows * s->per_row);
+    const size_t first = scale_at(t, row);
     uint8_t code[PIECE] = {0};
     float scale[PIECE] = {0}, value[PIECE];
     for (int64_t at = 0, part; at < n; at += part) {
@@ -60,7 +66,16 @@ static void read(const um_tensor *t, int64_t row, int64_t k, int64_t n, float *o
 
 static size_t bytes_of(int64_t rows, int64_t in) { return um_mul((size_t)rows, (size_t)in); }
 
-static const um_format format = {"FP8", 1, 0, NULL, UM_Q8, read, bytes_of};
+static bool read_scales(const um_tensor *t, float *out) {
+    const scales *s = t->extra;
+    if (s->rows != UM_FORMAT_BLOCK || s->cols != UM_FORMAT_BLOCK || t->n_dims != 2) return false;
+    for (int64_t row = 0; out && row < t->dim[0]; row += UM_FORMAT_BLOCK)
+        for (int64_t i = 0; i < s->per_row; i++)
+            *out++ = um_quantized_number(s->type, s->data, scale_at(t, row) + (size_t)i);
+    return true;
+}
+
+static const um_format format = {"FP8", 1, 0, NULL, UM_Q8, read, bytes_of, read_scales};
 
 /* ---- Joining ----------------------------------------------------------------------------------------------------- */
 

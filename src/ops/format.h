@@ -21,7 +21,12 @@ typedef struct um_format {
      * `matrix_bytes` returns the bytes of a matrix. */
     void (*read)(const um_tensor *t, int64_t row, int64_t k, int64_t n, float *out);
     size_t (*matrix_bytes)(int64_t rows, int64_t in);
+    /* For matrices of 8-bit floats (e4m3): stores the scales of blocks of UM_FORMAT_BLOCK rows and columns, out
+     * [ceil(rows / UM_FORMAT_BLOCK), ceil(in / UM_FORMAT_BLOCK)]. Returns false when the matrix has no scales of this
+     * kind. out NULL: only tells. NULL: no matrix of the format has them. */
+    bool (*read_scales)(const um_tensor *t, float *out);
 } um_format;
+enum { UM_FORMAT_BLOCK = 128 };
 
 /* ---- The formats of ggml (format_gguf.c) ---- */
 /* Their results have the same bits as those of the package `gguf` of PyPI (tools/reference/gguf_vectors.py). */

@@ -4,6 +4,7 @@
 #define UM_OPS_PLUGIN_H
 
 #include "ops/backend.h"
+#include "ops/format.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,9 +25,11 @@ typedef struct um_plugin {
     ((uint32_t)(sizeof(um_backend) +                                                                                   \
                 31 * (sizeof(um_network) +                                                                             \
                       31 * (sizeof(um_layer) +                                                                         \
-                            31 * (sizeof(um_batch) + 31 * (sizeof(um_row) + 31 * (sizeof(um_dev_config) +              \
-                                                                                  31 * (sizeof(um_profile) +           \
-                                                                                        31 * sizeof(um_tensor)))))))))
+                            31 * (sizeof(um_batch) +                                                                   \
+                                  31 * (sizeof(um_row) +                                                               \
+                                        31 * (sizeof(um_dev_config) +                                                  \
+                                              31 * (sizeof(um_profile) +                                               \
+                                                    31 * (sizeof(um_tensor) + 31 * sizeof(um_format))))))))))
 
 /* The name of the function of a plugin that returns its um_plugin. */
 #define UM_PLUGIN_SYMBOL "um_plugin_get"

@@ -212,6 +212,109 @@ static void fp8_has_a_scale_for_each_block(void **state) {
     }
 }
 
+/* Compares the scales of the blocks of t with those of m, of which t begins at row and column. */
+static void assert_block_scales(const um_tensor *t, const qmatrix *m, int64_t row, int64_t column) {
+    const int64_t B = UM_FORMAT_BLOCK, rows = UM_CEIL_DIV(t->dim[0], B), cols = UM_CEIL_DIV(t->dim[1], B);
+    const um_format *f = um_tensor_format(t);
+    float *scale = UM_NEW_ARRAY(float, (size_t)(rows * cols));
+    assert_true(f->read_scales(t, NULL) && f->read_scales(t, scale));
+    for (int64_t i = 0; i < rows * cols; i++)
+        assert_memory_equal(&scale[i], &m->scale[(row + i / cols * B) * m->n_groups + column / B + i % cols], 4);
+    um_free(scale);
+}
+
+/* Parts that ranks have keep them if they begin and end with blocks. */
+static void the_scales_of_whole_blocks_can_be_read(void **state) {
+    (void)state;
+    static const struct {
+        um_cut_kind kind;
+        int64_t n;
+        int32_t unit, rank, n_ranks;
+        bool whole;
+        int64_t row, column;
+    } cuts[] = {{UM_CUT_ROWS, 300, 128, 0, 2, true, 0, 0},     {UM_CUT_ROWS, 300, 128, 1, 2, true, 128, 0},
+                {UM_CUT_ROWS, 300, 1, 0, 2, false, 0, 0},      {UM_CUT_ROWS, 300, 1, 1, 2, false, 150, 0},
+                {UM_CUT_COLUMNS, 700, 128, 0, 2, true, 0, 0},  {UM_CUT_COLUMNS, 700, 128, 2, 3, true, 0, 512},
+                {UM_CUT_COLUMNS, 700, 64, 1, 3, false, 0, 192}};
+    char *dir = folder_new();
+    qfile f = {0};
+    qmatrix m = qmatrix_new(300, 700, 0, 128, 7);
+    um_err err = {0};
+    q_put_fp8(&f, &m, "x", 128, ".weight_scale_inv", "F32");
+    q_write(&f, dir);
+    q_write_config(dir, FP8(",'weight_block_size':[128,128]"));
+    um_store *s = open_folder(dir);
+    const um_tensor *t = um_store_at(s, 0);
+    assert_block_scales(t, &m, 0, 0);
+    for (size_t i = 0; i < UM_LEN(cuts); i++) {
+        const um_cut cut = {.kind = cuts[i].kind, .n_parts = 1, .part = {{cuts[i].n, cuts[i].unit}}};
+        um_cut_slice slice[UM_CUT_SLICES_MAX];
+        int n = 0;
+        if (um_cut_slices(&cut, t, 1, UM_F8, cuts[i].rank, cuts[i].n_ranks, slice, &n, &err)) fail_msg("%s", err.msg);
+        assert_int_equal(slice[0].row, cuts[i].row);
+        assert_int_equal(slice[0].column, cuts[i].column);
+        if (cuts[i].whole) assert_block_scales(&slice[0].t, &m, slice[0].row, slice[0].column);
+        else assert_false(um_tensor_format(&slice[0].t)->read_scales(&slice[0].t, NULL));
+        um_cut_release(slice, &n);
+    }
+    um_store_close(s);
+    folder_free(dir);
+    qmatrix_free(&m);
+}
+
+/* A matrix of a stack has scales of its own. */
+static void the_scales_of_blocks_of_a_stack_can_be_read(void **state) {
+    (void)state;
+    enum { ROWS = 130, COLUMNS = 140, N = 2, BLOCKS = 4 }; /* blocks of a matrix */
+    const size_t codes = (size_t)N * ROWS * COLUMNS, scales = (size_t)N * BLOCKS * sizeof(float);
+    char *dir = folder_new();
+    qfile f = {0};
+    um_buf_printf(&f.header,
+                  "{\"x\":{\"dtype\":\"F8_E4M3\",\"shape\":[2,130,140],\"data_offsets\":[0,%zu]},"
+                  "\"x_scale_inv\":{\"dtype\":\"F32\",\"shape\":[2,2,2],\"data_offsets\":[%zu,%zu]}",
+                  codes, codes, codes + scales);
+    um_buf_reserve(&f.data, codes + scales);
+    memset(f.data.data, 0x38, codes); /* 1 */
+    for (int i = 0; i < N * BLOCKS; i++)
+        memcpy(f.data.data + codes + (size_t)i * sizeof(float), &(float){(float)i + 1}, sizeof(float));
+    f.data.len = codes + scales;
+    q_write(&f, dir);
+    q_write_config(dir, FP8(",'weight_block_size':[128,128]"));
+    um_store *s = open_folder(dir);
+    const um_tensor *stack = um_store_find(s, "x");
+    assert_false(um_tensor_format(stack)->read_scales(stack, NULL));
+    for (int i = 0; i < N; i++) {
+        const um_tensor one = um_tensor_slice(stack, i);
+        float scale[BLOCKS];
+        assert_true(um_tensor_format(&one)->read_scales(&one, scale));
+        for (int k = 0; k < BLOCKS; k++) assert_true(scale[k] == (float)(i * BLOCKS + k + 1));
+    }
+    um_store_close(s);
+    folder_free(dir);
+}
+
+/* Other scales are not those of blocks of this size. */
+static void other_scales_can_not_be_read_as_those_of_blocks(void **state) {
+    (void)state;
+    static const struct {
+        int block;
+        const char *config;
+    } cases[] = {{32, FP8(",'weight_block_size':[32,32]")}, {1, FP8("")}};
+    for (size_t i = 0; i < UM_LEN(cases); i++) {
+        char *dir = folder_new();
+        qfile f = {0};
+        qmatrix m = qmatrix_new(64, 96, 0, cases[i].block == 1 ? 0 : 32, i);
+        q_put_fp8(&f, &m, "x", cases[i].block, ".weight_scale", "F32");
+        q_write(&f, dir);
+        q_write_config(dir, cases[i].config);
+        um_store *s = open_folder(dir);
+        assert_false(um_tensor_format(um_store_at(s, 0))->read_scales(um_store_at(s, 0), NULL));
+        um_store_close(s);
+        folder_free(dir);
+        qmatrix_free(&m);
+    }
+}
+
 static void fp8_has_a_scale_for_each_row_or_for_the_matrix(void **state) {
     (void)state;
     static const char *const configs[] = {FP8(""), FLOATS(",'strategy':'tensor'")};
@@ -720,6 +823,9 @@ int main(void) {
         cmocka_unit_test(awq_permutes_eight_rows),
         cmocka_unit_test(pack_quantized_has_symmetric_integers_or_zeros),
         cmocka_unit_test(fp8_has_a_scale_for_each_block),
+        cmocka_unit_test(the_scales_of_whole_blocks_can_be_read),
+        cmocka_unit_test(the_scales_of_blocks_of_a_stack_can_be_read),
+        cmocka_unit_test(other_scales_can_not_be_read_as_those_of_blocks),
         cmocka_unit_test(fp8_has_a_scale_for_each_row_or_for_the_matrix),
         cmocka_unit_test(stacks_of_fp8_have_scales_for_each_matrix),
         cmocka_unit_test(stacks_with_other_scales_are_refused),

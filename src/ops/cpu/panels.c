@@ -98,10 +98,10 @@ PANEL_FORMAT(q8, UM_Q8)
 PANEL_FORMAT(q4, UM_Q4)
 
 static const um_format formats[] = {
-    [UM_F32] = {"f32 panels", 1, 0, NULL, UM_F32, f32_read, f32_bytes},
-    [UM_BF16] = {"bf16 panels", 1, 0, NULL, UM_F32, bf16_read, bf16_bytes},
-    [UM_Q8] = {"q8 panels", UM_QUANT_GROUP, 0, NULL, UM_Q8, q8_read, q8_bytes},
-    [UM_Q4] = {"q4 panels", UM_QUANT_GROUP, 0, NULL, UM_Q4, q4_read, q4_bytes},
+    [UM_F32] = {"f32 panels", 1, 0, NULL, UM_F32, f32_read, f32_bytes, NULL},
+    [UM_BF16] = {"bf16 panels", 1, 0, NULL, UM_F32, bf16_read, bf16_bytes, NULL},
+    [UM_Q8] = {"q8 panels", UM_QUANT_GROUP, 0, NULL, UM_Q8, q8_read, q8_bytes, NULL},
+    [UM_Q4] = {"q4 panels", UM_QUANT_GROUP, 0, NULL, UM_Q4, q4_read, q4_bytes, NULL},
 };
 
 const um_format *um_panels_format(um_dtype type) {

@@ -21,6 +21,24 @@ static void read_slice(const um_tensor *t, int64_t row, int64_t k, int64_t n, fl
     um_tensor_read(&s->base, s->row + row, s->column + k, n, out);
 }
 
+/* Scales of blocks belong to the slice if it begins and ends with blocks. */
+static bool read_slice_scales(const um_tensor *t, float *out) {
+    const um_cut_slice *s = t->extra;
+    const um_format *f = um_tensor_format(&s->base);
+    const int64_t B = UM_FORMAT_BLOCK, all = UM_CEIL_DIV(s->base.dim[1], B), own = UM_CEIL_DIV(t->dim[1], B),
+                  end[] = {s->row + t->dim[0], s->column + t->dim[1]};
+    for (int i = 0; i < 2; i++)
+        if (end[i] % B && end[i] != s->base.dim[i]) return false;
+    if (!f->read_scales || s->row % B || s->column % B || !f->read_scales(&s->base, NULL)) return false;
+    if (!out) return true;
+    float *scales = um_alloc(um_mul((size_t)(UM_CEIL_DIV(s->base.dim[0], B) * all), sizeof *scales));
+    f->read_scales(&s->base, scales);
+    for (int64_t i = 0; i < UM_CEIL_DIV(t->dim[0], B); i++)
+        memcpy(out + i * own, scales + (s->row / B + i) * all + s->column / B, (size_t)own * sizeof *out);
+    um_free(scales);
+    return true;
+}
+
 /* A slice has no bytes of its own. This is the size of its values. */
 static size_t slice_bytes(int64_t rows, int64_t in) { return um_mul(um_mul((size_t)rows, (size_t)in), sizeof(float)); }
 
@@ -55,7 +73,8 @@ static um_status set_slice(um_cut_slice *s, const um_tensor *t, um_cut_range row
                             .elements = f->elements,
                             .product = f->product,
                             .read = read_slice,
-                            .matrix_bytes = slice_bytes};
+                            .matrix_bytes = slice_bytes,
+                            .read_scales = read_slice_scales};
     s->t.type = UM_DTYPE_OTHER;
     s->t.format = &s->format;
     s->t.extra = s;
