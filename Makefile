@@ -216,7 +216,7 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/gen/commit.h
 # `make cuda-compile` optimizes less, because nobody runs its code. Without full optimization ptxas prints notes about the
 # matrix instructions of these files.
 CUDA_OPT ?= -O3
-$(patsubst %,$(CUDA_BUILD)/src/cuda/%.cu.o,product_stream product_stream_fp8 product_many attention_stream moe_tiles router): private override CUDA_OPT := -O3
+$(patsubst %,$(CUDA_BUILD)/src/cuda/%.cu.o,product_stream product_stream_fp8 product_stream_blocks product_many attention_stream moe_tiles router): private override CUDA_OPT := -O3
 # nvcc 12.8 and newer can compress machine code: a plugin of 10 MB shrinks to 3 MB.
 NVCC_COMPRESS := $(if $(shell command -v $(NVCC)),$(shell $(NVCC) --help | grep -q -- --compress-mode && echo --compress-mode=size))
 NVCC_FLAGS := -std=c++20 --expt-relaxed-constexpr -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Werror \

@@ -1,6 +1,8 @@
 /* The CUDA backend: devices, weights and vectors, and the table that the program loads. */
 #include "cuda/device.cuh"
 
+#include <math.h>
+
 #include "cuda/comm.cuh"
 #include "ops/plugin.h"
 
@@ -186,6 +188,7 @@ static void weight_free(um_device *d, um_weight *w) {
     cudaSetDevice(d->number);
     cudaFree(w->m.data);
     cudaFree(w->m.scale);
+    cudaFree(w->m.block);
     um_free(w);
 }
 
@@ -201,6 +204,36 @@ static um_status upload_parts(um_device *d, const um_tensor *part, int n_parts, 
     return s;
 }
 
+/* Returns whether the checkpoint has the matrix in e4m3 with scales of blocks that do not reach into other parts. */
+static bool has_blocks(const um_tensor *part, int n_parts) {
+    for (int i = 0; i < n_parts; i++) {
+        const um_format *f = um_tensor_format(&part[i]);
+        if (!f->read_scales || !f->read_scales(&part[i], NULL)) return false;
+        if (i + 1 < n_parts && part[i].dim[0] % UM_CU_BLOCK) return false;
+    }
+    return true;
+}
+
+/* Copies the scales of the blocks of all parts to m->block. A scale so small that others can't be divided by it becomes
+ * 0. */
+static um_status upload_blocks(um_device *d, const um_tensor *part, int n_parts, const um_cu_matrix *m, um_err *err) {
+    static_assert((int)UM_CU_BLOCK == UM_FORMAT_BLOCK, "blocks have the size of the format's");
+    const float least = 0x1p-80f;
+    const size_t bytes = um_cu_block_bytes(m->rows, m->in), n = (size_t)UM_CEIL_DIV(m->in, UM_CU_BLOCK);
+    const size_t stride = (size_t)um_cu_block_stride(m->in);
+    float *all = (float *)um_zalloc(bytes), *read = (float *)um_alloc(bytes), *to = all;
+    for (int i = 0; i < n_parts; i++) {
+        um_tensor_format(&part[i])->read_scales(&part[i], read);
+        for (size_t row = 0; row < (size_t)UM_CEIL_DIV(part[i].dim[0], UM_CU_BLOCK); row++, to += stride)
+            for (size_t k = 0; k < n; k++) to[k] = fabsf(read[row * n + k]) < least ? 0 : read[row * n + k];
+    }
+    cudaError_t e = cudaMemcpyAsync(m->block, all, bytes, cudaMemcpyHostToDevice, d->stream);
+    if (e == cudaSuccess) e = cudaStreamSynchronize(d->stream);
+    um_free(all);
+    um_free(read);
+    return um_cu_check(e, "scales of blocks", err);
+}
+
 /* Rounds a matrix to e4m3: it is uploaded in a type that has all its numbers, and rounded on the device. */
 static um_status upload_fp8(um_device *d, const um_tensor *part, int n_parts, um_cu_matrix *m, um_err *err) {
     um_dtype type = UM_BF16;
@@ -210,9 +243,11 @@ static um_status upload_fp8(um_device *d, const um_tensor *part, int n_parts, um
     void *whole = NULL;
     um_status s = um_cu_alloc(&whole, um_mul(um_mul((size_t)m->rows, (size_t)m->in), um_dtype_size(type)),
                               "weights that are rounded to 8 bits", err);
+    if (!s && m->block) s = upload_blocks(d, part, n_parts, m, err);
     if (!s) s = upload_parts(d, part, n_parts, type, whole, err);
     if (!s) {
-        um_cu_quantize_weights(whole, type, m->rows, m->in, &out, d->stream);
+        if (m->block) um_cu_quantize_blocks((const float *)whole, m, d->stream);
+        else um_cu_quantize_weights(whole, type, m->rows, m->in, &out, d->stream);
         s = um_cu_launched("rounding weights", err);
     }
     cudaFree(whole); /* waits for the device */
@@ -230,10 +265,12 @@ static um_status weight_new(um_device *d, um_weight **out, const um_tensor *part
     if (type == UM_F8 && !um_cu_fp8_suits(rows, in)) type = d->dtype;
     um_weight *w = UM_NEW(um_weight);
     um_cu_matrix *m = &w->m;
-    *m = {(int32_t)rows, (int32_t)in, type == UM_F32 || type == UM_F8 ? type : d->dtype, NULL, NULL};
+    *m = {(int32_t)rows, (int32_t)in, type == UM_F32 || type == UM_F8 ? type : d->dtype, NULL, NULL, NULL};
     s = um_cu_alloc(&m->data, um_mul(um_mul((size_t)rows, (size_t)in), um_dtype_size(m->type)), part[0].name, err);
     if (!s && m->type == UM_F8)
         s = um_cu_alloc((void **)&m->scale, um_mul((size_t)rows, sizeof *m->scale), part[0].name, err);
+    if (!s && m->type == UM_F8 && has_blocks(part, n_parts))
+        s = um_cu_alloc((void **)&m->block, um_cu_block_bytes(m->rows, m->in), part[0].name, err);
     if (!s)
         s = m->type == UM_F8 ? upload_fp8(d, part, n_parts, m, err)
                              : upload_parts(d, part, n_parts, m->type, m->data, err);
@@ -246,8 +283,9 @@ static um_status weight_new(um_device *d, um_weight **out, const um_tensor *part
 }
 
 static size_t weight_bytes(const um_weight *w) {
-    const size_t scales = w->m.scale ? (size_t)w->m.rows * sizeof *w->m.scale : 0;
-    return (size_t)w->m.rows * (size_t)w->m.in * um_dtype_size(w->m.type) + scales;
+    const size_t scales = w->m.scale ? (size_t)w->m.rows * sizeof *w->m.scale : 0,
+                 blocks = w->m.block ? um_cu_block_bytes(w->m.rows, w->m.in) : 0;
+    return (size_t)w->m.rows * (size_t)w->m.in * um_dtype_size(w->m.type) + scales + blocks;
 }
 
 static void vector_free(um_device *d, um_vector *v) {

@@ -169,6 +169,39 @@ void um_cu_quantize_weights(const void *w, um_dtype type, int32_t rows, int32_t 
     else quantize<false>((const float *)w, rows, in, out, s);
 }
 
+/* Grid: a block for each row. */
+static __global__ void __launch_bounds__(FLAT_THREADS)
+    quantize_blocks_kernel(const float *w, int32_t in, const float *block, int32_t stride, unsigned char *code,
+                           float *scale) {
+    const size_t row = blockIdx.x;
+    const float *of_row = block + row / UM_CU_BLOCK * stride;
+    for (int32_t i = threadIdx.x; i < in; i += FLAT_THREADS) {
+        const float by = of_row[i / UM_CU_BLOCK], v = w[row * in + i];
+        code[row * in + i] = um_cu_code(by != 0 ? __fdiv_rn(v, by) : v);
+    }
+    if (threadIdx.x == 0) scale[row] = 1;
+}
+
+void um_cu_quantize_blocks(const float *w, const um_cu_matrix *m, cudaStream_t s) {
+    if (m->rows == 0) return;
+    quantize_blocks_kernel<<<(unsigned)m->rows, FLAT_THREADS, 0, s>>>(w, m->in, m->block, um_cu_block_stride(m->in),
+                                                                      (unsigned char *)m->data, m->scale);
+}
+
+/* Grid: [blocks of rows, n]. */
+static __global__ void repeat_scales_kernel(const float *scale, int32_t T, float *out) {
+    const int32_t t = blockIdx.x * FLAT_THREADS + threadIdx.x;
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
+    if (t < T) out[(size_t)blockIdx.y * T + t] = scale[t];
+}
+
+void um_cu_repeat_scales(const float *scale, int32_t T, int32_t n, float *out, cudaStream_t s) {
+    if (T == 0) return;
+    um_cu_start(repeat_scales_kernel, dim3((unsigned)UM_CEIL_DIV(T, FLAT_THREADS), (unsigned)n), dim3(FLAT_THREADS), 0,
+                s, scale, T, out);
+}
+
 /* ---- Gate, biases, saved rows ------------------------------------------------------------------------------------ */
 
 /* Grid of the kernels below: [rows, blocks of FLAT_THREADS chunks of a row]. */

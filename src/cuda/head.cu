@@ -9,6 +9,7 @@
 
 static constexpr int MIX_THREADS = 256, EDIT_THREADS = 256;
 static_assert(UM_CU_VOCAB_TILE % SUBTILE == 0, "a tile is a number of subtiles");
+static_assert(SUBTILE % UM_CU_BLOCK == 0, "tiles of all widths begin with a block");
 
 static int32_t subtiles_of(int32_t vocab) { return UM_CEIL_DIV(vocab, SUBTILE); }
 
@@ -108,8 +109,12 @@ size_t um_cu_head_scratch(int32_t n_rows, int32_t vocab) {
 
 /* Returns the rows [first, first + n) of the head's matrix. */
 static um_cu_matrix tile_of(const um_cu_matrix *w, int32_t first, int32_t n) {
-    return {n, w->in, w->type, (char *)w->data + (size_t)first * (size_t)w->in * um_dtype_size(w->type),
-            w->scale ? w->scale + first : NULL};
+    return {n,
+            w->in,
+            w->type,
+            (char *)w->data + (size_t)first * (size_t)w->in * um_dtype_size(w->type),
+            w->scale ? w->scale + first : NULL,
+            w->block ? w->block + (size_t)(first / UM_CU_BLOCK) * um_cu_block_stride(w->in) : NULL};
 }
 
 um_status um_cu_head_prepare(const um_cu_matrix *w, int32_t n, int32_t n_rows, um_cu_products *p, um_err *err) {

@@ -63,7 +63,26 @@ typedef struct um_cu_matrix {
     um_dtype type;
     void *data;   /* device memory, aligned to 256 bytes */
     float *scale; /* [rows] of UM_F8: the factor of the numbers of each row; else NULL */
+    /* [ceil(rows / UM_CU_BLOCK), um_cu_block_stride(in)] of UM_F8: the factor of the numbers of each block of
+     * UM_CU_BLOCK rows and columns, 0 for padding; then `scale` is 1 for each row. NULL: only rows have factors. */
+    float *block;
 } um_cu_matrix;
+
+enum { UM_CU_BLOCK = 128 };
+/* Returns the number of floats from the factors of a row of blocks to those of the next: cuBLASLt wants a multiple of
+ * four. */
+static inline __host__ __device__ int32_t um_cu_block_stride(int32_t in) {
+    return UM_CEIL_DIV(UM_CEIL_DIV(in, UM_CU_BLOCK), 4) * 4;
+}
+/* Returns the bytes of the factors of all blocks. */
+static inline size_t um_cu_block_bytes(int32_t rows, int32_t in) {
+    return (size_t)UM_CEIL_DIV(rows, UM_CU_BLOCK) * (size_t)um_cu_block_stride(in) * sizeof(float);
+}
+
+/* The factors of a matrix in e4m3, as um_cu_matrix has them. */
+typedef struct um_cu_factors {
+    const float *row, *block;
+} um_cu_factors;
 
 /* Rows in e4m3 with a scale each: code * scale is the number. */
 typedef struct um_cu_coded {
@@ -77,6 +96,12 @@ void um_cu_quantize(const um_bf16 *x, int32_t T, int32_t n, const um_cu_coded *o
  * that were rounded in this way before stay the same. */
 void um_cu_quantize_weights(const void *w, um_dtype type, int32_t rows, int32_t in, const um_cu_coded *out,
                             cudaStream_t s);
+/* Rounds weights [rows, in] to the factors of their blocks, m->block. Stores the codes m->data, and m->scale, which is
+ * 1 for each row. The codes of a checkpoint with these factors stay the same; a block with the factor 0 gets the codes
+ * of zeros. */
+void um_cu_quantize_blocks(const float *w, const um_cu_matrix *m, cudaStream_t s);
+/* Stores the scales of T rows n times: out [n, T]. */
+void um_cu_repeat_scales(const float *scale, int32_t T, int32_t n, float *out, cudaStream_t s);
 
 /* ---- Groups of ranks (ranks.cu) ---- */
 enum { UM_CU_MEET_BLOCKS = 512 }; /* most blocks of a grid that meets the grids of other ranks */
@@ -341,8 +366,9 @@ typedef struct um_cu_moe {
     int32_t first_own, n_own;
     /* Device arrays of the experts' matrices: E pointers to [2 ff, H] and to [H, ff] of `type`. */
     const void *const *gate_up, *const *down;
-    /* For experts in e4m3: E pointers to the scales of the rows. NULL: the matrices are of `type`. */
-    const float *const *gate_up_scale, *const *down_scale;
+    /* For experts in e4m3: E factors of the matrices. NULL: the matrices are of `type`. */
+    const um_cu_factors *gate_up_scale, *down_scale;
+    bool gate_up_blocks, down_blocks; /* some have factors of blocks; those of gate_up need n_ff % 16 == 0 */
     um_dtype type;
     const void *x;     /* [T, H] of `type` */
     um_cu_coded coded; /* x in e4m3, with gate_up_scale */

@@ -232,15 +232,22 @@ static um_status new_adapters(um_forward *f, um_err *err) {
     return s;
 }
 
-/* Makes the device's lists of the experts' matrices and of their scales. *scales is NULL unless they are in e4m3. */
-static um_status new_expert_list(const um_network *n, um_weight *const *w, const void ***out, const void ***scales,
-                                 um_err *err) {
+/* Makes the device's lists of the experts' matrices and of their scales. *scales is NULL unless they are in e4m3, and
+ * *blocks tells whether some of them have factors of blocks. */
+static um_status new_expert_list(const um_network *n, um_weight *const *w, const void ***out,
+                                 const um_cu_factors **scales, bool *blocks, um_err *err) {
     const size_t E = (size_t)n->route.n_experts, first = (size_t)um_own_experts(n).start;
-    const void **list = UM_NEW_ARRAY(const void *, 2 * E);
+    const size_t list_bytes = E * sizeof(void *), bytes = list_bytes + E * sizeof(um_cu_factors);
+    const void **list = (const void **)um_zalloc(bytes);
+    um_cu_factors *factors = (um_cu_factors *)(list + E);
     for (size_t e = 0; e < E; e++)
-        if (w[e]) list[e] = w[e]->m.data, list[E + e] = w[e]->m.scale;
-    um_status s = copy_to_device((void **)out, list, 2 * E * sizeof *list, "experts", err);
-    *scales = s || w[first]->m.type != UM_F8 ? NULL : *out + E;
+        if (w[e]) {
+            list[e] = w[e]->m.data;
+            factors[e] = {w[e]->m.scale, w[e]->m.block};
+            *blocks |= w[e]->m.block != NULL;
+        }
+    um_status s = copy_to_device((void **)out, list, bytes, "experts", err);
+    *scales = s || w[first]->m.type != UM_F8 ? NULL : (const um_cu_factors *)(*out + E);
     um_free(list);
     return s;
 }
@@ -265,8 +272,11 @@ static um_status new_experts(um_forward *f, um_err *err) {
         const um_layer *y = &n->layer[i];
         if (!y->router.w) continue;
         um_cu_experts *e = &f->experts[i];
-        s = new_expert_list(n, y->expert_gate_up, &e->gate_up, &e->gate_up_scale, err);
-        if (!s) s = new_expert_list(n, y->expert_down, &e->down, &e->down_scale, err);
+        s = new_expert_list(n, y->expert_gate_up, &e->gate_up, &e->gate_up_scale, &e->gate_up_blocks, err);
+        if (!s && e->gate_up_blocks && um_kind_of(n, i)->expert_ff % 16)
+            s = um_fail(err, UM_EUNSUPPORTED, "expected experts in FP8 blocks with a multiple of 16 rows, found %d",
+                        um_kind_of(n, i)->expert_ff);
+        if (!s) s = new_expert_list(n, y->expert_down, &e->down, &e->down_scale, &e->down_blocks, err);
         if (!s) s = new_router(f, i, err);
     }
     return s;

@@ -70,6 +70,7 @@ static __device__ __forceinline__ uint32_t piece_at(uint32_t rows, int row, int 
 typedef struct tile {
     const char *w;       /* the expert's weights */
     const float *scale;  /* of their rows, with F8 */
+    const float *block;  /* factors of their blocks, with F8; NULL: none */
     const int32_t *pair; /* [n_pairs] pairs of the chunk */
     int32_t n_pairs;
     int32_t first; /* first row of the first half */
@@ -126,6 +127,48 @@ template <int N8, bool F8> static __device__ __forceinline__ void multiply_stage
     }
 }
 
+/* The factors of the blocks of a warp's rows in both halves of a tile. The 16 rows of a half are in one row of blocks.
+ */
+struct block_factors {
+    const float *next[2]; /* of the next columns */
+    float now[2];         /* by which the sums must be multiplied */
+};
+
+template <bool GATED>
+static __device__ __forceinline__ void find_factors(const product &p, const tile &t, block_factors *f) {
+    const int last = ((GATED ? 2 : 1) * p.n - 1) / UM_CU_BLOCK, first = t.first + threadIdx.x / 32 * 16;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int row = first + h * (GATED ? p.n : HALF);
+        f->next[h] = t.block + (size_t)min(row / UM_CU_BLOCK, last) * um_cu_block_stride(p.in);
+    }
+}
+
+/* Multiplies the sums by the factor of the block of columns before, and divides them by that of block `step`, which the
+ * next products lack, too. A block of zeros has the factor 0, which is replaced. */
+template <int N8>
+static __device__ __forceinline__ void change_factors(block_factors *f, int step, float sum[2][N8][4]) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const float read = f->next[h][step], factor = read != 0 ? read : 1, by = f->now[h] / factor;
+        f->now[h] = factor;
+        if (step == 0) continue;
+#pragma unroll
+        for (int j = 0; j < N8; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) sum[h][j][i] *= by;
+    }
+}
+
+template <int N8> static __device__ __forceinline__ void apply_factors(const block_factors &f, float sum[2][N8][4]) {
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int j = 0; j < N8; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) sum[h][j][i] *= f.now[h];
+}
+
 /* Stores a tile. A thread has two adjacent tokens of the rows lane / 4 and lane / 4 + 8 of its warp's 16. */
 template <bool GATED, int N8, bool F8>
 static __device__ __forceinline__ void store_tile(const product &p, const tile &t, const float sum[2][N8][4]) {
@@ -156,11 +199,13 @@ static __device__ __forceinline__ void store_tile(const product &p, const tile &
 }
 
 /* Computes a tile for up to N8 * 8 pairs. Weights do not depend on the list, so their copies start first. */
-template <bool GATED, int N8, bool F8>
+template <bool GATED, int N8, bool F8, bool BLOCKS>
 static __device__ __forceinline__ void compute_tile(const product &p, const tile &t) {
     const int n_steps = UM_CEIL_DIV(p.in * size_of<F8>, ROW_BYTES);
     const char *row[4];
     float sum[2][N8][4] = {};
+    block_factors factors = {};
+    if (BLOCKS && t.block) find_factors<GATED>(p, t, &factors);
     __syncthreads(); /* the tile before has read its last stage */
 #pragma unroll
     for (int i = 0; i < STAGES - 1; i++)
@@ -184,32 +229,35 @@ static __device__ __forceinline__ void compute_tile(const product &p, const tile
             copy_tokens<N8, F8>(p, t, row, i + STAGES - 1, t.ring + next * STAGE_BYTES);
         }
         um_cu_copies_commit();
+        if (BLOCKS && t.block) change_factors<N8>(&factors, i, sum);
         multiply_stage<N8, F8>(t.ring + now * STAGE_BYTES, sum);
         now = now + 1 == STAGES ? 0 : now + 1;
         next = next + 1 == STAGES ? 0 : next + 1;
     }
+    if (BLOCKS && t.block) apply_factors<N8>(factors, sum);
     store_tile<GATED, N8, F8>(p, t, sum);
 }
 
 /* Grid: chunks of tokens, tiles of rows, experts. Chunks of the same weights run at the same time, so that the weights
  * are read from HBM once. An expert with more chunks than the grid has a loop over them. */
-template <bool GATED, bool F8> static __global__ void __launch_bounds__(THREADS, 3) mma_kernel(product p) {
+template <bool GATED, bool F8, bool BLOCKS> static __global__ void __launch_bounds__(THREADS, 3) mma_kernel(product p) {
     um_cu_let_next_start();
     um_cu_wait_for_previous();
     extern __shared__ __align__(128) char ring[];
     const int e = blockIdx.z, count = p.count[e];
     tile t;
     t.w = (const char *)p.w[e];
-    t.scale = F8 ? p.w_scale[e] : NULL;
+    t.scale = F8 ? p.w_scale[e].row : NULL;
+    t.block = BLOCKS ? p.w_scale[e].block : NULL;
     t.first = blockIdx.y * (GATED ? HALF : 2 * HALF);
     t.ring = (uint32_t)__cvta_generic_to_shared(ring);
     for (int from = blockIdx.x * CHUNK; from < count; from += gridDim.x * CHUNK) {
         t.n_pairs = UM_MIN(count - from, CHUNK);
         t.pair = p.pair + (size_t)e * p.n_tokens + from;
-        if (t.n_pairs <= 8) compute_tile<GATED, 1, F8>(p, t);
-        else if (t.n_pairs <= 16) compute_tile<GATED, 2, F8>(p, t);
-        else if (t.n_pairs <= 32) compute_tile<GATED, 4, F8>(p, t);
-        else compute_tile<GATED, 8, F8>(p, t);
+        if (t.n_pairs <= 8) compute_tile<GATED, 1, F8, BLOCKS>(p, t);
+        else if (t.n_pairs <= 16) compute_tile<GATED, 2, F8, BLOCKS>(p, t);
+        else if (t.n_pairs <= 32) compute_tile<GATED, 4, F8, BLOCKS>(p, t);
+        else compute_tile<GATED, 8, F8, BLOCKS>(p, t);
     }
 }
 
@@ -304,10 +352,12 @@ static unsigned grid_chunks(int32_t n_tokens, const um_expert_route *r, int chun
     return (unsigned)UM_MAX(1, UM_MIN(UM_CEIL_DIV(twice, chunk), UM_CEIL_DIV(n_tokens, chunk)));
 }
 
-template <bool GATED, bool F8> static void start_mma(const product *p, const um_cu_moe *a, cudaStream_t s) {
+template <bool GATED, bool F8, bool BLOCKS = false>
+static void start_mma(const product *p, const um_cu_moe *a, cudaStream_t s) {
     const dim3 grid(grid_chunks(p->n_tokens, &a->route, CHUNK), UM_CEIL_DIV(p->n, GATED ? HALF : 2 * HALF), a->n_own);
-    cudaFuncSetAttribute(mma_kernel<GATED, F8>, cudaFuncAttributeMaxDynamicSharedMemorySize, RING_BYTES);
-    um_cu_start(mma_kernel<GATED, F8>, grid, dim3(THREADS), RING_BYTES, s, *p);
+    const auto kernel = mma_kernel<GATED, F8, BLOCKS>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, RING_BYTES);
+    um_cu_start(kernel, grid, dim3(THREADS), RING_BYTES, s, *p);
 }
 
 template <typename E, bool GATED> static void start_plain(const product *p, const um_cu_moe *a, cudaStream_t s) {
@@ -323,7 +373,8 @@ static bool has_long_lists(const product *p, const um_expert_route *r) {
 }
 
 template <bool GATED> static void start_product(const product *p, const um_cu_moe *a, cudaStream_t s) {
-    if (p->w_scale) start_mma<GATED, true>(p, a, s);
+    if (p->w_scale && p->in_blocks) start_mma<GATED, true, true>(p, a, s);
+    else if (p->w_scale) start_mma<GATED, true>(p, a, s);
     else if (a->type == UM_F32) start_plain<float, GATED>(p, a, s);
     else if (p->in % 8) start_plain<um_bf16, GATED>(p, a, s);
     else if (has_long_lists(p, &a->route) && um_cu_expert_tiles_suit(p, a->n_own))
@@ -390,6 +441,7 @@ um_cu_pairs um_cu_moe_outputs(const um_cu_batch *b, const um_cu_moe *a, cudaStre
                              .n = a->n_ff,
                              .act = a->act,
                              .w_scale = own(a->gate_up_scale, a),
+                             .in_blocks = a->gate_up_blocks,
                              .x_scale = a->coded.scale},
                   down = {.w = own(a->down, a),
                           .x = down_codes ? p.coded.code : p.gated,
@@ -402,6 +454,7 @@ um_cu_pairs um_cu_moe_outputs(const um_cu_batch *b, const um_cu_moe *a, cudaStre
                           .in = a->n_ff,
                           .n = H,
                           .w_scale = own(a->down_scale, a),
+                          .in_blocks = a->down_blocks,
                           .x_scale = p.coded.scale};
     start_product<true>(&gate_up, a, s);
     const bool all = a->n_own == a->route.n_experts;

@@ -15,8 +15,9 @@ typedef struct um_cu_expert_product {
     int32_t n_tokens, top_k; /* room of a list; pairs of a token */
     int32_t in, n;
     um_act act;
-    /* For e4m3: the scales of the experts' rows and of the rows of x. Else NULL. */
-    const float *const *w_scale;
+    /* For e4m3: the scales of the experts' rows and blocks, and of the rows of x. Else NULL. */
+    const um_cu_factors *w_scale;
+    bool in_blocks; /* some experts have factors of blocks; with gate and up n is a multiple of 16 then */
     const float *x_scale;
 } um_cu_expert_product;
 

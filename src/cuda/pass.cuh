@@ -48,8 +48,9 @@ typedef struct um_cu_adapters {
 /* Device pointers to the experts of a layer [n_experts]; NULL for a dense layer. */
 typedef struct um_cu_experts {
     const void **gate_up, **down;
-    const void **gate_up_scale, **down_scale; /* NULL unless the matrices are in e4m3 */
-    const void *router;                       /* packed by um_cu_router_pack; NULL: the router is computed in fp32 */
+    const um_cu_factors *gate_up_scale, *down_scale; /* NULL unless the matrices are in e4m3 */
+    bool gate_up_blocks, down_blocks;                /* some of them have factors of blocks */
+    const void *router; /* packed by um_cu_router_pack; NULL: the router is computed in fp32 */
 } um_cu_experts;
 
 /* Passes of one kind start the same kernels. flags: see kind_of in pass.cu. */

@@ -21,13 +21,17 @@ static um_status set_attribute(cublasLtMatmulDescOpaque_t *d, cublasLtMatmulDesc
 
 static um_status describe_products(um_cu_products *p, um_err *err) {
     const cublasOperation_t transposed = CUBLAS_OP_T;
-    const cublasLtMatmulMatrixScale_t of_rows = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    const cublasLtMatmulMatrixScale_t of_rows = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
+                                      of_blocks = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+                                      of_chunks = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
     um_status s = um_cu_lt_check(cublasLtMatmulDescInit(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                                  "cublasLtMatmulDescInit", err);
     if (!s) s = set_attribute(&p->product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed, err);
-    p->product_fp8 = p->product;
+    p->product_fp8 = p->product_blocks = p->product;
     if (!s) s = set_attribute(&p->product_fp8, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &of_rows, sizeof of_rows, err);
     if (!s) s = set_attribute(&p->product_fp8, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &of_rows, sizeof of_rows, err);
+    if (!s) s = set_attribute(&p->product_blocks, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &of_blocks, sizeof of_blocks, err);
+    if (!s) s = set_attribute(&p->product_blocks, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &of_chunks, sizeof of_chunks, err);
     return s;
 }
 
@@ -82,7 +86,7 @@ bool um_cu_fp8_suits(int64_t rows, int64_t in) {
 /* Returns the part of a product that its operands determine. */
 static um_cu_stream stream_of(const um_cu_matrix *w, const um_cu_rows *x) {
     um_cu_stream job = {};
-    job.w = w->data, job.x = x->data, job.w_scale = w->scale, job.x_scale = x->scale;
+    job.w = w->data, job.x = x->data, job.w_scale = w->scale, job.x_scale = x->scale, job.w_block = w->block;
     job.in = job.x_stride = w->in, job.T = x->n;
     return job;
 }
@@ -90,8 +94,8 @@ static um_cu_stream stream_of(const um_cu_matrix *w, const um_cu_rows *x) {
 static um_cu_shape *find_shape(const um_cu_products *p, const um_cu_matrix *w, um_dtype out_type, bool add) {
     for (int i = 0; i < p->info.n_shapes; i++) {
         um_cu_shape *shape = &p->shape[i];
-        if (shape->rows == w->rows && shape->in == w->in && shape->type == w->type && shape->out_type == out_type &&
-            shape->add == add)
+        if (shape->rows == w->rows && shape->in == w->in && shape->type == w->type &&
+            shape->blocks == (w->block != NULL) && shape->out_type == out_type && shape->add == add)
             return shape;
     }
     return NULL;
@@ -112,6 +116,10 @@ um_status um_cu_products_prepare(um_cu_products *p, const um_cu_matrix *w, int32
     planned.out_type = out_type;
     planned.add = add;
     planned.gated = gated;
+    planned.blocks = w->block;
+    if (um_cu_scales_bytes(&planned) > p->workspace_bytes)
+        return um_fail(err, UM_EUNSUPPORTED, "products in FP8 blocks have at most %zu columns, found %d",
+                       p->workspace_bytes / um_cu_bucket[UM_CU_BUCKETS - 1] / sizeof(float) * UM_CU_BLOCK, w->in);
     const double start = um_now();
     const um_status s = um_cu_plan_shape(p, &planned, max_rows, err);
     p->info.seconds += um_now() - start;
@@ -138,10 +146,16 @@ cublasStatus_t um_cu_layouts_init(um_cu_layouts *l, const um_cu_shape *shape, in
     return s;
 }
 
+size_t um_cu_scales_bytes(const um_cu_shape *shape) {
+    const size_t T = (size_t)um_cu_bucket[UM_CU_BUCKETS - 1];
+    return shape->blocks ? (size_t)UM_CEIL_DIV(shape->in, UM_CU_BLOCK) * T * sizeof(float) : 0;
+}
+
 cublasLtMatmulDescOpaque_t um_cu_description(const um_cu_products *p, const um_cu_job *job) {
     if (job->w->type != UM_F8) return p->product;
-    cublasLtMatmulDescOpaque_t d = p->product_fp8;
-    const void *w_scale = job->w->scale, *x_scale = job->x.scale;
+    const bool blocks = job->w->block != NULL;
+    cublasLtMatmulDescOpaque_t d = blocks ? p->product_blocks : p->product_fp8;
+    const void *w_scale = blocks ? job->w->block : job->w->scale, *x_scale = blocks ? p->workspace : job->x.scale;
     cublasLtMatmulDescSetAttribute(&d, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &w_scale, sizeof w_scale);
     cublasLtMatmulDescSetAttribute(&d, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x_scale, sizeof x_scale);
     return d;
@@ -153,19 +167,42 @@ static bool start_library(const um_cu_products *p, const um_cu_shape *shape, con
     cublasLtMatmulDescOpaque_t description = um_cu_description(p, job);
     um_cu_layouts l;
     if (um_cu_layouts_init(&l, shape, job->x.n, job->stride) != CUBLAS_STATUS_SUCCESS) return false;
+    const size_t used = um_cu_scales_bytes(shape);
+    if (shape->blocks)
+        um_cu_repeat_scales(job->x.scale, job->x.n, UM_CEIL_DIV(shape->in, UM_CU_BLOCK), (float *)p->workspace, s);
     return cublasLtMatmul(p->lt, &description, &one, job->w->data, &l.w, job->x.data, &l.x, &keep, job->y, &l.y, job->y,
-                          &l.y, algo, p->workspace, p->workspace_bytes, s) == CUBLAS_STATUS_SUCCESS;
+                          &l.y, algo, (char *)p->workspace + used, p->workspace_bytes - used,
+                          s) == CUBLAS_STATUS_SUCCESS;
+}
+
+static bool start_own(const um_cu_products *p, const um_cu_shape *shape, um_cu_kind kind, const um_cu_job *job,
+                      cudaStream_t s) {
+    um_cu_stream own = stream_of(job->w, &job->x);
+    own.y = job->y, own.rows = shape->rows, own.stride = job->stride;
+    own.add = shape->add, own.out_type = shape->out_type;
+    if (kind == UM_CU_MANY) return um_cu_many_suits(&own) && um_cu_many_product(&own, p->n_processors, s) == UM_OK;
+    return um_cu_stream_suits(&own) && um_cu_stream_product(&own, p->n_processors, s) == UM_OK;
+}
+
+/* Returns the job without its first n tokens. */
+static um_cu_job skip_tokens(const um_cu_shape *shape, um_cu_job job, int32_t n) {
+    job.x.data = (const char *)job.x.data + (size_t)n * (size_t)shape->in * um_dtype_size(shape->type);
+    if (job.x.scale) job.x.scale += n;
+    job.x.n -= n;
+    job.y = (char *)job.y + (size_t)n * (size_t)job.stride * um_dtype_size(shape->out_type);
+    return job;
 }
 
 bool um_cu_method_start(const um_cu_products *p, const um_cu_shape *shape, const um_cu_method *method,
                         const um_cu_job *job, cudaStream_t s) {
-    if (method->kind == UM_CU_LIBRARY) return start_library(p, shape, &method->algo, job, s);
-    um_cu_stream own = stream_of(job->w, &job->x);
-    own.y = job->y, own.rows = shape->rows, own.stride = job->stride;
-    own.add = shape->add, own.out_type = shape->out_type;
-    if (method->kind == UM_CU_MANY)
-        return um_cu_many_suits(&own) && um_cu_many_product(&own, p->n_processors, s) == UM_OK;
-    return um_cu_stream_suits(&own) && um_cu_stream_product(&own, p->n_processors, s) == UM_OK;
+    enum { TOGETHER = 4 }; /* with factors of blocks the library computes multiples of so many tokens */
+    if (method->kind != UM_CU_LIBRARY) return start_own(p, shape, method->kind, job, s);
+    const int32_t rest = shape->blocks ? job->x.n % TOGETHER : 0, n = job->x.n - rest;
+    um_cu_job most = *job;
+    most.x.n = n;
+    if (n && !start_library(p, shape, &method->algo, &most, s)) return false;
+    const um_cu_job last = skip_tokens(shape, *job, n);
+    return !rest || start_own(p, shape, UM_CU_STREAM, &last, s);
 }
 
 static um_cu_stream gated_of(const um_cu_job *job) {
@@ -192,18 +229,14 @@ static const um_cu_plan *plan_of(const um_cu_shape *shape, int32_t T) {
 }
 
 static um_status planned_product(const um_cu_products *p, const um_cu_shape *shape, um_cu_job job, cudaStream_t s) {
-    const size_t size = um_dtype_size(shape->out_type), in_bytes = (size_t)shape->in * um_dtype_size(shape->type);
     assert((uintptr_t)job.w->data % 16 == 0 && (uintptr_t)job.x.data % 16 == 0 && (uintptr_t)job.y % 16 == 0);
-    assert((size_t)job.stride * size % 16 == 0 && job.stride >= shape->rows);
-    for (int32_t left = job.x.n; left;) {
-        const um_cu_plan *plan = plan_of(shape, left);
-        const int32_t n = UM_MIN(left, plan->rows_at_once);
-        job.x.n = n;
-        if (!um_cu_method_start(p, shape, &plan->method, &job, s)) return UM_EDEVICE;
-        job.x.data = (const char *)job.x.data + (size_t)n * in_bytes;
-        if (job.x.scale) job.x.scale += n;
-        job.y = (char *)job.y + (size_t)n * (size_t)job.stride * size;
-        left -= n;
+    assert((size_t)job.stride * um_dtype_size(shape->out_type) % 16 == 0 && job.stride >= shape->rows);
+    while (job.x.n) {
+        const um_cu_plan *plan = plan_of(shape, job.x.n);
+        um_cu_job first = job;
+        first.x.n = UM_MIN(job.x.n, plan->rows_at_once);
+        if (!um_cu_method_start(p, shape, &plan->method, &first, s)) return UM_EDEVICE;
+        job = skip_tokens(shape, job, first.x.n);
     }
     return UM_OK;
 }

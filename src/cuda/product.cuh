@@ -34,8 +34,9 @@ typedef struct um_cu_stream {
     const void *x; /* [T, in], rows at a distance of x_stride elements */
     /* Both are e4m3: the factors of the rows of w and of x, those of x powers of two. NULL: both are bf16. */
     const float *w_scale, *x_scale;
-    void *y;             /* [T, rows], rows at a distance of `stride` elements */
-    int32_t rows, in, T; /* 0 < T <= UM_CU_STREAM_TOKENS */
+    const float *w_block; /* factors of the blocks of w in e4m3, as um_cu_matrix has them; NULL: none */
+    void *y;              /* [T, rows], rows at a distance of `stride` elements */
+    int32_t rows, in, T;  /* 0 < T <= UM_CU_STREAM_TOKENS */
     int32_t x_stride, stride;
     bool add, gated;
     um_dtype out_type; /* UM_F32, UM_BF16 */
@@ -45,8 +46,9 @@ bool um_cu_stream_suits(const um_cu_stream *p);
 /* y[t] = W x[t] (+ y[t]), or with `gated` y[t] = silu(gate x[t]) * (up x[t]). A sum runs over the columns in ascending
  * order for every shape and T. UM_EDEVICE: the device has no such kernels, or the launch failed. */
 um_status um_cu_stream_product(const um_cu_stream *p, int n_processors, cudaStream_t s);
-/* The part of um_cu_stream_product for e4m3. */
+/* The parts of um_cu_stream_product for e4m3, without and with w_block. */
 cudaError_t um_cu_stream_fp8(const um_cu_stream *p, int n_processors, cudaStream_t s);
+cudaError_t um_cu_stream_blocks(const um_cu_stream *p, int n_processors, cudaStream_t s);
 
 /* ---- Products of more tokens on Hopper GPUs (product_many.cu) ---- */
 
@@ -79,6 +81,7 @@ typedef struct um_cu_plan {
 typedef struct um_cu_shape {
     int32_t rows, in;
     um_dtype type, out_type; /* of the weights: UM_BF16 or UM_F8; of y */
+    bool blocks;             /* the weights have factors of blocks */
     bool add;
     bool gated;        /* the rows of a gate above those of up, for um_cu_gated */
     bool simt;         /* cuBLASLt has no suitable algorithm: product_simt.cu computes the products */
@@ -89,7 +92,8 @@ typedef struct um_cu_shape {
 
 struct um_cu_products {
     cublasLtHandle_t lt;
-    cublasLtMatmulDescOpaque_t product, product_fp8; /* the latter without the places of scales */
+    /* Without the places of scales; product_blocks is for weights with factors of blocks. */
+    cublasLtMatmulDescOpaque_t product, product_fp8, product_blocks;
     void *workspace;
     size_t workspace_bytes;
     bool deterministic;
@@ -112,13 +116,17 @@ typedef struct um_cu_job {
     void *y;
     int32_t stride; /* elements between the rows of y */
 } um_cu_job;
-/* Returns the description of a product for cuBLASLt: p->product, or p->product_fp8 with the scales of the job. */
+/* Returns the bytes at the start of the workspace that a product with factors of blocks needs for the scales of tokens,
+ * once for each UM_CU_BLOCK columns; 0 for other products. */
+size_t um_cu_scales_bytes(const um_cu_shape *shape);
+/* Returns the description of a product for cuBLASLt with the scales of the job. */
 cublasLtMatmulDescOpaque_t um_cu_description(const um_cu_products *p, const um_cu_job *job);
 /* Starts y = silu(gate x) * (up x) by product_many.cu, for a job whose weights are gate above up. Both return whether
  * the kernel supports it. */
 bool um_cu_gated_suits(const um_cu_job *job);
 bool um_cu_gated_start(const um_cu_products *p, const um_cu_job *job, cudaStream_t s);
-/* Starts y = W x (+ y), all at once, by this method. Returns whether the method supports it. */
+/* Starts y = W x (+ y), all at once, by this method. With factors of blocks product_stream.cu computes the last tokens
+ * of a product by cuBLASLt, three at most. Returns whether the method supports it. */
 bool um_cu_method_start(const um_cu_products *p, const um_cu_shape *shape, const um_cu_method *method,
                         const um_cu_job *job, cudaStream_t s);
 /* Returns UM_OK for CUBLAS_STATUS_SUCCESS, else UM_EDEVICE with the message "what: the library's text". */

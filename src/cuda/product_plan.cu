@@ -55,8 +55,9 @@ typedef struct test {
     char *memory; /* all of the device memory */
     um_cu_matrix w;
     char *x, *y, *flush;
-    char *gate;  /* the output of a gate, for gated shapes */
-    float *ones; /* the scales of all rows, for UM_F8 */
+    char *gate;   /* the output of a gate, for gated shapes */
+    float *ones;  /* the scales of all rows, for UM_F8 */
+    float *block; /* the factors of the blocks of w, for shapes that have them */
     outcome *result;
     trial *trial; /* [n_trials] */
     int n_trials;
@@ -106,9 +107,10 @@ static __global__ void fill_operand(E *out, int32_t rows, int32_t in, int32_t pe
                     negative && k >= half);
 }
 
-static __global__ void fill_ones(float *out, int32_t n) {
+/* Stores 1, or with `random` numbers from 0.5 to 1.5. */
+static __global__ void fill_scales(float *out, int32_t n, bool random) {
     const int32_t i = blockIdx.x * THREADS + threadIdx.x;
-    if (i < n) out[i] = 1;
+    if (i < n) out[i] = random ? 0.5f + 0x1p-32f * (float)(mix(i + 1) >> 32) : 1;
 }
 
 /* Fills y [T, rows] before a product: with NaN, or with values of the size of the rounding errors for products that add
@@ -158,13 +160,19 @@ template <typename E> static void fill_operands(const test *e, int32_t T) {
 /* Returns the fixed product for T tokens. */
 static um_cu_job job_of(const test *e, int32_t T) { return {&e->w, {e->x, e->ones, T}, e->y, e->shape->rows}; }
 
+static void set_scales(const test *e, float *out, size_t n, bool random) {
+    fill_scales<<<(unsigned)UM_CEIL_DIV(n, (size_t)THREADS), THREADS, 0, e->stream>>>(out, (int32_t)n, random);
+}
+
 static um_status open_test(test *e, um_cu_products *p, um_cu_shape *shape, um_err *err) {
     const size_t T = (size_t)um_cu_bucket[shape->n_buckets - 1], rows = (size_t)shape->rows, in = (size_t)shape->in;
     const size_t size = um_dtype_size(shape->type), n_ones = shape->type == UM_F8 ? UM_MAX(rows, T) : 0;
     const size_t w_bytes = rounded(um_mul(rows, in) * size), x_bytes = rounded(T * in * size);
     const size_t y_bytes = rounded(T * rows * um_dtype_size(shape->out_type)), ones = rounded(n_ones * sizeof(float));
     const size_t gate_bytes = shape->gated ? rounded(y_bytes / 2) : 0;
-    const size_t bytes = w_bytes + x_bytes + y_bytes + gate_bytes + ones + FLUSH_BYTES + rounded(sizeof(outcome));
+    const size_t block_bytes = shape->blocks ? rounded(um_cu_block_bytes(shape->rows, shape->in)) : 0;
+    const size_t bytes =
+        w_bytes + x_bytes + y_bytes + gate_bytes + ones + block_bytes + FLUSH_BYTES + rounded(sizeof(outcome));
     e->p = p;
     e->shape = shape;
     e->trial = UM_NEW_ARRAY(trial, (size_t)UM_CU_BUCKETS * CANDIDATES);
@@ -178,14 +186,16 @@ static um_status open_test(test *e, um_cu_products *p, um_cu_shape *shape, um_er
     e->y = e->x + x_bytes;
     e->ones = n_ones ? (float *)(e->y + y_bytes) : NULL;
     e->gate = e->y + y_bytes + ones;
-    e->flush = e->gate + gate_bytes;
+    e->block = shape->blocks ? (float *)(e->gate + gate_bytes) : NULL;
+    e->flush = e->gate + gate_bytes + block_bytes;
     e->result = (outcome *)(e->flush + FLUSH_BYTES);
-    e->w = {shape->rows, shape->in, shape->type, e->memory, e->ones};
+    e->w = {shape->rows, shape->in, shape->type, e->memory, e->ones, e->block};
     UM_CU_TRY(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), err);
     UM_CU_TRY(cudaEventCreate(&e->from), err);
     UM_CU_TRY(cudaEventCreate(&e->to), err);
     if (n_ones) {
-        fill_ones<<<(unsigned)UM_CEIL_DIV(n_ones, (size_t)THREADS), THREADS, 0, e->stream>>>(e->ones, (int32_t)n_ones);
+        set_scales(e, e->ones, n_ones, false);
+        if (e->block) set_scales(e, e->block, um_cu_block_bytes(shape->rows, shape->in) / sizeof *e->block, true);
         fill_operands<unsigned char>(e, (int32_t)T);
     } else {
         fill_operands<um_bf16>(e, (int32_t)T);
@@ -212,14 +222,16 @@ static bool splits_columns(const cublasLtMatmulAlgo_t *algo) {
 }
 
 /* Sets the demands on an algorithm. */
-static um_status set_preference(cublasLtMatmulPreferenceOpaque_t *preference, const um_cu_products *p, um_err *err) {
+static um_status set_preference(cublasLtMatmulPreferenceOpaque_t *preference, const test *e, um_err *err) {
+    const um_cu_products *p = e->p;
+    const size_t workspace = p->workspace_bytes - um_cu_scales_bytes(e->shape);
     static const cublasLtMatmulPreferenceAttributes_t align[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     const uint32_t alignment = 16, no_reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
     LT_TRY(cublasLtMatmulPreferenceInit(preference), err);
-    LT_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                &p->workspace_bytes, sizeof p->workspace_bytes),
+    LT_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                                sizeof workspace),
            err);
     for (size_t i = 0; i < UM_LEN(align); i++)
         LT_TRY(cublasLtMatmulPreferenceSetAttribute(preference, align[i], &alignment, sizeof alignment), err);
@@ -235,7 +247,7 @@ static um_status set_preference(cublasLtMatmulPreferenceOpaque_t *preference, co
 static void propose_own(test *e, int bucket) {
     um_cu_stream job = {};
     job.rows = job.stride = e->shape->rows, job.in = e->shape->in, job.T = um_cu_bucket[bucket];
-    job.add = e->shape->add, job.out_type = e->shape->out_type, job.w_scale = e->ones;
+    job.add = e->shape->add, job.out_type = e->shape->out_type, job.w_scale = e->ones, job.w_block = e->block;
     const bool many = job.T > UM_CU_STREAM_TOKENS;
     if (!e->p->has_stream || !(many ? um_cu_many_suits(&job) : um_cu_stream_suits(&job))) return;
     trial *added = &e->trial[e->n_trials++];
@@ -250,7 +262,7 @@ static um_status propose(test *e, int bucket, um_err *err) {
     um_cu_layouts l;
     int n = 0;
     const int32_t T = um_cu_bucket[bucket];
-    const um_status s = set_preference(&preference, e->p, err);
+    const um_status s = set_preference(&preference, e, err);
     if (s) return s;
     LT_TRY(um_cu_layouts_init(&l, e->shape, T, e->shape->rows), err);
     const um_cu_job job = job_of(e, T);
@@ -261,7 +273,9 @@ static um_status propose(test *e, int bucket, um_err *err) {
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return UM_OK;
     LT_TRY(status, err);
     for (int i = 0; i < n; i++) {
-        if (found[i].state != CUBLAS_STATUS_SUCCESS || found[i].workspaceSize > e->p->workspace_bytes) continue;
+        if (found[i].state != CUBLAS_STATUS_SUCCESS ||
+            found[i].workspaceSize > e->p->workspace_bytes - um_cu_scales_bytes(e->shape))
+            continue;
         if (e->p->deterministic && splits_columns(&found[i].algo)) continue;
         trial *added = &e->trial[e->n_trials++];
         added->method.algo = found[i].algo;
@@ -289,7 +303,9 @@ static um_status compute(test *e, const um_cu_method *method, int32_t T, outcome
 
 /* Runs a trial with the most and the fewest tokens of its bucket. */
 static um_status run_trial(test *e, trial *t, um_err *err) {
-    const int32_t most = um_cu_bucket[t->bucket], fewest = t->bucket ? um_cu_bucket[t->bucket - 1] + 1 : 1;
+    /* With factors of blocks the library takes no fewer than four tokens. */
+    const int32_t most = um_cu_bucket[t->bucket], first = e->shape->blocks ? 5 : 1;
+    const int32_t fewest = t->bucket ? um_cu_bucket[t->bucket - 1] + 1 : first;
     outcome full, part;
     bool runs;
     um_status s = compute(e, &t->method, most, &full, &runs, err);
@@ -480,9 +496,9 @@ static void report(const test *e, double seconds) {
         n += snprintf(line + n, sizeof line - (size_t)n, " %d:%.1f%s%s", um_cu_bucket[b], (double)e->us[b],
                       kinds[plan->method.kind], plan->gated ? "g" : "");
     }
-    um_log(UM_LOG_DEBUG, "products %d x %d to %s%s: %d algorithms in %.2f s; tokens:us%s%s", e->shape->rows,
-           e->shape->in, um_dtype_name(e->shape->out_type), e->shape->add ? ", added" : "", e->n_trials, seconds, line,
-           e->shape->simt ? "; without cuBLASLt" : "");
+    um_log(UM_LOG_DEBUG, "products %d x %d%s to %s%s: %d algorithms in %.2f s; tokens:us%s%s", e->shape->rows,
+           e->shape->in, e->shape->blocks ? " in blocks" : "", um_dtype_name(e->shape->out_type),
+           e->shape->add ? ", added" : "", e->n_trials, seconds, line, e->shape->simt ? "; without cuBLASLt" : "");
 }
 
 um_status um_cu_plan_shape(um_cu_products *p, um_cu_shape *shape, int32_t max_rows, um_err *err) {

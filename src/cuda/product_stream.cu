@@ -1,4 +1,4 @@
-/* The instances of product_stream for bf16, and the choice between both types. */
+/* The instances of product_stream for bf16, and the choice of the type. */
 #include "cuda/product_stream_kernel.cuh"
 
 /* Numbers of weight rows of a tile. */
@@ -35,7 +35,8 @@ static cudaError_t start_plain(const um_cu_stream *p, int n, cudaStream_t s) {
 um_status um_cu_stream_product(const um_cu_stream *p, int n_processors, cudaStream_t s) {
     assert(um_cu_stream_suits(p) && p->T > 0);
     cudaError_t e;
-    if (p->w_scale) e = um_cu_stream_fp8(p, n_processors, s);
+    if (p->w_block) e = um_cu_stream_blocks(p, n_processors, s);
+    else if (p->w_scale) e = um_cu_stream_fp8(p, n_processors, s);
     else e = p->gated ? start_gated(p, n_processors, s) : start_plain(p, n_processors, s);
     return e == cudaSuccess ? UM_OK : UM_EDEVICE;
 }

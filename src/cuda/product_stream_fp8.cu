@@ -1,30 +1,6 @@
-/* The instances of product_stream for e4m3. Tiles of 192 rows have too many sums for the registers of a thread. */
-#include "cuda/product_stream_kernel.cuh"
-
-static const int32_t tile_rows[] = {16, 32, 48, 64, 96, 128, 144};
-static const int32_t gated_rows[] = {32, 64, 96, 128};
-
-static cudaError_t start_gated(const um_cu_stream *p, int n, cudaStream_t s) {
-    switch (um_cu_tile_rows(2 * p->rows, p->T, gated_rows, UM_LEN(gated_rows), n)) {
-    case 32: return start_rows<32, true, true>(p, n, s);
-    case 64: return start_rows<64, true, true>(p, n, s);
-    case 96: return start_rows<96, true, true>(p, n, s);
-    default: return start_rows<128, true, true>(p, n, s);
-    }
-}
-
-static cudaError_t start_plain(const um_cu_stream *p, int n, cudaStream_t s) {
-    switch (um_cu_tile_rows(p->rows, p->T, tile_rows, UM_LEN(tile_rows), n)) {
-    case 16: return start_rows<16, false, true>(p, n, s);
-    case 32: return start_rows<32, false, true>(p, n, s);
-    case 48: return start_rows<48, false, true>(p, n, s);
-    case 64: return start_rows<64, false, true>(p, n, s);
-    case 96: return start_rows<96, false, true>(p, n, s);
-    case 128: return start_rows<128, false, true>(p, n, s);
-    default: return start_rows<144, false, true>(p, n, s);
-    }
-}
+/* The instances of product_stream for e4m3 with scales of rows. */
+#include "cuda/product_stream_fp8_kernel.cuh"
 
 cudaError_t um_cu_stream_fp8(const um_cu_stream *p, int n_processors, cudaStream_t s) {
-    return p->gated ? start_gated(p, n_processors, s) : start_plain(p, n_processors, s);
+    return p->gated ? start_gated<false>(p, n_processors, s) : start_plain<false>(p, n_processors, s);
 }

@@ -1,5 +1,6 @@
 /* product_stream: the kernel for products of up to 128 tokens on Hopper GPUs, which are bound by the reading of the
- * weights. product_stream.cu has its instances for bf16, product_stream_fp8.cu those for e4m3.
+ * weights. product_stream.cu has its instances for bf16, product_stream_fp8.cu and product_stream_blocks.cu those for
+ * e4m3.
  *
  * A CTA owns a tile of weight rows over all of their columns, so no partial sums leave it. One thread streams the tile
  * and the activations of the same columns through a ring in shared memory (bulk tensor copies). Two warpgroups
@@ -8,8 +9,9 @@
  * the same bits for every T.
  *
  * With F8, weights and activations are e4m3 with a scale for each row of either. The matrix units add such products
- * with fewer bits than fp32 has, so the products of 128 columns are summed there, and these sums are added in fp32. The
- * last sum is multiplied by the scale of the token, a power of two, and then by that of the weight row.
+ * with fewer bits than fp32 has, so the products of 128 columns are summed there, and these sums are added in fp32. If
+ * the weights have factors of blocks, such a sum is multiplied by the factor of its block. The last sum is multiplied
+ * by the scale of the token, a power of two, and then by that of the weight row.
  *
  * With `gated` the weights are gate rows above up rows, a tile takes the same rows of both, and y = silu(gate) * up is
  * computed in registers, from gate and up rounded to bf16.
@@ -52,6 +54,7 @@ template <int ROWS, int TOKENS> struct ring_of {
 typedef struct args {
     void *y;                        /* [T, rows], rows at a distance of `stride` elements */
     const float *w_scale, *x_scale; /* of the weight rows and of the tokens, with F8 */
+    const float *w_block;           /* factors of the blocks of the weights, with F8; NULL: none */
     int32_t rows, in, T;            /* rows: of y; with `gated` half of the rows of the weights */
     int32_t stride, n_tiles;
     bool add, wide; /* add to y; y is fp32 */
@@ -165,9 +168,33 @@ static __device__ __forceinline__ void multiply_chunk(sums<ROWS, TOKENS, GATED> 
             }
 }
 
-/* Adds the products of a stage, in fp32 chunk by chunk. Returns when the stage has been read. */
+/* The factors of the blocks in the rows of a warpgroup, for gate and up. */
+template <int PARTS> struct factors {
+    const float *low[PARTS], *high[PARTS]; /* of the first row, and of the row of blocks below */
+    int change[PARTS];                     /* groups of 8 rows before the row of blocks below */
+};
+
 template <int ROWS, int TOKENS, bool GATED>
-static __device__ __forceinline__ void add_stage_f8(sums<ROWS, TOKENS, GATED> &s, uint32_t x, uint32_t w) {
+static __device__ __forceinline__ factors<sums<ROWS, TOKENS, GATED>::parts> find_factors(const args &a, int tile,
+                                                                                         int group) {
+    using S = sums<ROWS, TOKENS, GATED>;
+    const int stride = um_cu_block_stride(a.in), last = (S::parts * a.rows - 1) / UM_CU_BLOCK;
+    factors<S::parts> f = {};
+#pragma unroll
+    for (int p = 0; p < S::parts; p++) {
+        const int first = tile * (ROWS / S::parts) + group * S::n + p * a.rows, block = min(first / UM_CU_BLOCK, last);
+        f.low[p] = a.w_block + (size_t)block * stride;
+        f.high[p] = f.low[p] + (block < last ? stride : 0);
+        f.change[p] = (UM_CU_BLOCK - first % UM_CU_BLOCK) / 8;
+    }
+    return f;
+}
+
+/* Adds the products of a stage, in fp32 chunk by chunk. column: number of its first chunk. Returns when the stage has
+ * been read. */
+template <int ROWS, int TOKENS, bool GATED, bool BLOCKS>
+static __device__ __forceinline__ void add_stage_f8(sums<ROWS, TOKENS, GATED> &s, uint32_t x, uint32_t w,
+                                                    const factors<sums<ROWS, TOKENS, GATED>::parts> &f, int column) {
     using R = ring_of<ROWS, TOKENS>;
     using S = sums<ROWS, TOKENS, GATED>;
     S chunk = {};
@@ -176,6 +203,12 @@ static __device__ __forceinline__ void add_stage_f8(sums<ROWS, TOKENS, GATED> &s
         um_cu_products_begin();
         multiply_chunk<ROWS, TOKENS, GATED, true>(chunk, c, x, w);
         um_cu_products_commit();
+        float low[S::parts], high[S::parts];
+#pragma unroll
+        for (int p = 0; p < S::parts; p++) {
+            low[p] = BLOCKS ? f.low[p][column + c] : 1;
+            high[p] = BLOCKS ? f.high[p][column + c] : 1;
+        }
         um_cu_products_wait<0>();
         hold(chunk);
 #pragma unroll
@@ -183,7 +216,10 @@ static __device__ __forceinline__ void add_stage_f8(sums<ROWS, TOKENS, GATED> &s
 #pragma unroll
             for (int p = 0; p < S::parts; p++)
 #pragma unroll
-                for (int i = 0; i < S::n / 2; i++) s.v[b][p][i] += chunk.v[b][p][i];
+                for (int i = 0; i < S::n / 2; i++) {
+                    const float by = i / 4 < f.change[p] ? low[p] : high[p];
+                    s.v[b][p][i] = BLOCKS ? fmaf(chunk.v[b][p][i], by, s.v[b][p][i]) : s.v[b][p][i] + chunk.v[b][p][i];
+                }
     }
 }
 
@@ -255,7 +291,7 @@ static __device__ __forceinline__ void store_tile(const args &a, int tile, int g
 
 /* Computes the CTA's tiles. In bf16 a stage is released when the products after it have started, so that the matrix
  * units never wait for a release. */
-template <int ROWS, int TOKENS, bool GATED, bool F8>
+template <int ROWS, int TOKENS, bool GATED, bool F8, bool BLOCKS>
 static __device__ void multiply_tiles(const args &a, const ring &r, int group) {
     using R = ring_of<ROWS, TOKENS>;
     using S = sums<ROWS, TOKENS, GATED>;
@@ -266,11 +302,13 @@ static __device__ void multiply_tiles(const args &a, const ring &r, int group) {
         const int tile = c.tile;
         int last = -1; /* stage to release */
         S s = {};
+        factors<S::parts> f = {};
+        if constexpr (BLOCKS) f = find_factors<ROWS, TOKENS, GATED>(a, tile, group);
         do {
             const uint32_t stage = c.at * (R::bytes / 16);
             um_cu_barrier_wait(r.full + 8 * c.at, c.parity);
             if constexpr (F8) {
-                add_stage_f8<ROWS, TOKENS, GATED>(s, x + stage, w + stage);
+                add_stage_f8<ROWS, TOKENS, GATED, BLOCKS>(s, x + stage, w + stage, f, c.step * R::chunks);
                 if (releases) um_cu_barrier_arrive(r.empty + 8 * c.at);
             } else {
                 add_stage<ROWS, TOKENS, GATED>(s, x + stage, w + stage);
@@ -294,7 +332,7 @@ static __device__ void multiply_tiles(const args &a, const ring &r, int group) {
 /* ---- The kernel -------------------------------------------------------------------------------------------------- */
 
 /* Grid: at most one CTA per multiprocessor. Shared memory: the stages, aligned to 1024 bytes, and the barriers. */
-template <int ROWS, int TOKENS, bool GATED, bool F8>
+template <int ROWS, int TOKENS, bool GATED, bool F8, bool BLOCKS>
 static __global__ void __launch_bounds__(THREADS, 1)
     stream_kernel(const __grid_constant__ CUtensorMap w, const __grid_constant__ CUtensorMap x, args a) {
 #ifdef UM_CU_HAS_WGMMA
@@ -314,35 +352,44 @@ static __global__ void __launch_bounds__(THREADS, 1)
         if (threadIdx.x == GROUPS * 128) stream<ROWS, TOKENS, GATED, F8>(&w, &x, a, r);
     } else {
         um_cu_wait_for_previous();
-        multiply_tiles<ROWS, TOKENS, GATED, F8>(a, r, group);
+        multiply_tiles<ROWS, TOKENS, GATED, F8, BLOCKS>(a, r, group);
     }
 #endif
 }
 
 /* ---- Launch ------------------------------------------------------------------------------------------------------ */
 
-template <int ROWS, int TOKENS, bool GATED, bool F8>
+template <int ROWS, int TOKENS, bool GATED, bool F8, bool BLOCKS>
 static cudaError_t start(const um_cu_stream *p, int n_processors, cudaStream_t s) {
     using R = ring_of<ROWS, TOKENS>;
     const int32_t w_rows = GATED ? 2 * p->rows : p->rows;
-    const args a = {
-        p->y,   p->w_scale,           p->x_scale, p->rows, p->in, p->T, p->stride, UM_CEIL_DIV(w_rows, ROWS),
-        p->add, p->out_type == UM_F32};
+    const args a = {p->y,
+                    p->w_scale,
+                    p->x_scale,
+                    p->w_block,
+                    p->rows,
+                    p->in,
+                    p->T,
+                    p->stride,
+                    UM_CEIL_DIV(w_rows, ROWS),
+                    p->add,
+                    p->out_type == UM_F32};
     CUtensorMap w, x;
     if (!um_cu_describe(&w, F8 ? 1 : 2, p->w, w_rows, p->in, p->in, GATED ? ROWS / 2 : ROWS) ||
         !um_cu_describe(&x, F8 ? 1 : 2, p->x, p->T, p->in, p->x_stride, R::x_rows))
         return cudaErrorNotSupported;
-    const cudaError_t e = cudaFuncSetAttribute(stream_kernel<ROWS, TOKENS, GATED, F8>,
-                                               cudaFuncAttributeMaxDynamicSharedMemorySize, R::shared);
+    const auto kernel = stream_kernel<ROWS, TOKENS, GATED, F8, BLOCKS>;
+    const cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, R::shared);
     if (e != cudaSuccess) return e;
-    return um_cu_start(stream_kernel<ROWS, TOKENS, GATED, F8>, dim3((unsigned)UM_MIN(a.n_tiles, n_processors)),
-                       dim3(THREADS), R::shared, s, w, x, a);
+    return um_cu_start(kernel, dim3((unsigned)UM_MIN(a.n_tiles, n_processors)), dim3(THREADS), R::shared, s, w, x, a);
 }
 
-template <int ROWS, bool GATED, bool F8> static cudaError_t start_rows(const um_cu_stream *p, int n, cudaStream_t s) {
-    if (p->T <= 32) return start<ROWS, 32, GATED, F8>(p, n, s);
-    if (p->T <= 64) return start<ROWS, 64, GATED, F8>(p, n, s);
-    return start<ROWS, 128, GATED, F8>(p, n, s);
+/* BLOCKS: weights in e4m3 with factors of blocks. */
+template <int ROWS, bool GATED, bool F8, bool BLOCKS = false>
+static cudaError_t start_rows(const um_cu_stream *p, int n, cudaStream_t s) {
+    if (p->T <= 32) return start<ROWS, 32, GATED, F8, BLOCKS>(p, n, s);
+    if (p->T <= 64) return start<ROWS, 64, GATED, F8, BLOCKS>(p, n, s);
+    return start<ROWS, 128, GATED, F8, BLOCKS>(p, n, s);
 }
 
 #endif

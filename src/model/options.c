@@ -21,9 +21,9 @@ const um_option um_model_options[] = {
     {"quantization", NULL, UM_OPT_NAME, C(quantization), 0, 0, "auto|none|q8|q4|fp8", "auto", NULL, "TYPE", "Model",
      "how the weights are kept; q8 and q4 round them to integers of 8 or 4 bits with a scale for each 32: a half or a "
      "quarter of the memory of bfloat16, and faster products with few rows (devices cpu and ref); fp8 rounds weights "
-     "and the activations that they multiply to floats of 8 bits (e4m3) with a scale for each row: half the memory and "
-     "faster products (device cuda, Hopper GPUs); auto keeps them as "
-     "the checkpoint stores them; none keeps or converts them to --dtype"},
+     "and the activations that they multiply to floats of 8 bits (e4m3) with a scale for each row; FP8 weights with a "
+     "scale for each block of 128 x 128 stay as they are: half the memory and faster products (device cuda, Hopper "
+     "GPUs); auto keeps them as the checkpoint stores them; none keeps or converts them to --dtype"},
     {"deterministic", NULL, UM_OPT_BOOL, C(deterministic), 0, 0, NULL, "true", NULL, NULL, "Model",
      "keep answers independent of the other requests in a step; with --no-deterministic a GPU may use faster products "
      "whose order of sums depends on those requests"},

@@ -135,6 +135,24 @@ um_cu_matrix check_matrix(check *c, const um_tensor *t, um_dtype type) {
     return {rows, in, type, check_upload(c, t->data, (size_t)rows * (size_t)in * um_dtype_size(type)), NULL};
 }
 
+um_cu_matrix check_matrix_in_blocks(check *c, um_tensor *t, int32_t n) {
+    um_cu_matrix m = check_matrix(c, t, UM_F8);
+    const int32_t rows = m.rows / n, in = m.in, stride = um_cu_block_stride(in);
+    const size_t bytes = um_cu_block_bytes(rows, in);
+    float *number = (float *)t->data, *block = (float *)check_host(c, (size_t)n * bytes), *at = block;
+    float *scale = (float *)check_download(c, m.scale, (size_t)m.rows * sizeof *scale);
+    for (int32_t i = 0; i < n; i++, at += bytes / sizeof *at, number += (size_t)rows * in) {
+        for (int32_t k = 0; k < (int32_t)(bytes / sizeof *at); k++)
+            if (k % stride < UM_CEIL_DIV(in, UM_CU_BLOCK)) at[k] = exp2f(4 * check_signed(c));
+        for (size_t k = 0; k < (size_t)rows * in; k++)
+            number[k] *= at[k / in / UM_CU_BLOCK * stride + k % in / UM_CU_BLOCK] / scale[(size_t)i * rows + k / in];
+    }
+    for (int32_t i = 0; i < m.rows; i++) scale[i] = 1;
+    m.scale = (float *)check_upload(c, scale, (size_t)m.rows * sizeof *scale);
+    m.block = (float *)check_upload(c, block, (size_t)n * bytes);
+    return m;
+}
+
 um_cu_rows check_rows(check *c, float *x, int32_t n, int32_t in, um_dtype type) {
     if (type != UM_F8) return {check_operand(c, x, (size_t)n * (size_t)in, type), NULL, n};
     const um_cu_coded rows = upload_fp8(c, x, n, in, true);

@@ -47,6 +47,9 @@ float *check_floats_of(check *c, const void *device, size_t n, um_dtype type);
  * e4m3 has with the scales of the rows. */
 um_tensor check_tensor(check *c, int32_t rows, int32_t in, um_dtype type);
 um_cu_matrix check_matrix(check *c, const um_tensor *t, um_dtype type);
+/* Does the same for n matrices in UM_F8, one below the other in t, but gives random factors to the blocks of each in
+ * place of those of rows. Those of a matrix follow those of the matrix before. */
+um_cu_matrix check_matrix_in_blocks(check *c, um_tensor *t, int32_t n);
 /* Host floats as the input of a product with weights of the type. Also rounds the host floats unless it is UM_F32. */
 um_cu_rows check_rows(check *c, float *x, int32_t n, int32_t in, um_dtype type);
 /* Rounds a row to e4m3 as um_cu_quantize and, without `power`, um_cu_quantize_weights do. Returns the scale. code,

@@ -11,8 +11,9 @@ enum {
     FF,
     BLOCK,
     ROUTE,
-    GEMMA
-}; /* meaning of check_case.n; BLOCK: positions of a routing block */
+    GEMMA,
+    IN_BLOCKS
+}; /* meaning of check_case.n; BLOCK: positions of a routing block; IN_BLOCKS: blocks of the weights have factors */
 
 static const um_expert_route routes[] = {
     {4, 1, UM_SCORE_SOFTMAX, UM_BIAS_NONE, false, 1, 0, 1, 1, 0},
@@ -38,7 +39,8 @@ typedef struct moe_data {
     float *x, *logits, *bias, *y; /* [room, ...]; NaN for padding, but for y */
     float *expert_scale;          /* [E] or NULL */
     um_dtype type;                /* of the experts */
-    um_tensor gate_up, down;      /* all experts */
+    bool in_blocks;
+    um_tensor gate_up, down; /* all experts */
     um_cu_moe a;
 } moe_data;
 
@@ -109,6 +111,7 @@ static moe_data new_data(check *c, const check_case *k) {
     d.a.add = !k->n[GEMMA];
     d.a.y_type = UM_F32;
     d.type = k->type;
+    d.in_blocks = k->n[IN_BLOCKS];
     d.a.type = k->type == UM_F8 ? UM_BF16 : k->type;
     d.a.hidden = d.hidden;
     d.a.n_ff = d.ff;
@@ -123,8 +126,13 @@ static const void *const *pointers_to(check *c, const void *data, int32_t E, siz
     return (const void *const *)check_upload(c, list, (size_t)E * sizeof *list);
 }
 
-static const float *const *scales_of(check *c, const float *scale, int32_t E, int32_t rows) {
-    return (const float *const *)pointers_to(c, scale, E, (size_t)rows * sizeof *scale);
+/* Returns the device's list of the factors of E matrices [rows, in] that lie one after another. */
+static const um_cu_factors *factors_of(check *c, const um_cu_matrix *m, int32_t E, int32_t rows) {
+    um_cu_factors *list = (um_cu_factors *)check_host(c, (size_t)E * sizeof *list);
+    const size_t blocks = um_cu_block_bytes(rows, m->in) / sizeof *m->block;
+    for (size_t e = 0; e < (size_t)E; e++)
+        list[e] = {m->scale + e * (size_t)rows, m->block ? m->block + e * blocks : NULL};
+    return (const um_cu_factors *)check_upload(c, list, (size_t)E * sizeof *list);
 }
 
 static void new_weights(check *c, moe_data *d) {
@@ -132,12 +140,16 @@ static void new_weights(check *c, moe_data *d) {
     const size_t expert = (size_t)d->hidden * (size_t)d->ff * um_dtype_size(d->type);
     d->gate_up = check_tensor(c, E * 2 * d->ff, d->hidden, d->type);
     d->down = check_tensor(c, E * d->hidden, d->ff, d->type);
-    const um_cu_matrix gate_up = check_matrix(c, &d->gate_up, d->type), down = check_matrix(c, &d->down, d->type);
+    const um_cu_matrix gate_up =
+        d->in_blocks ? check_matrix_in_blocks(c, &d->gate_up, E) : check_matrix(c, &d->gate_up, d->type);
+    const um_cu_matrix down =
+        d->in_blocks ? check_matrix_in_blocks(c, &d->down, E) : check_matrix(c, &d->down, d->type);
     d->a.gate_up = pointers_to(c, gate_up.data, E, 2 * expert);
     d->a.down = pointers_to(c, down.data, E, expert);
     if (d->type != UM_F8) return;
-    d->a.gate_up_scale = scales_of(c, gate_up.scale, E, 2 * d->ff);
-    d->a.down_scale = scales_of(c, down.scale, E, d->hidden);
+    d->a.gate_up_scale = factors_of(c, &gate_up, E, 2 * d->ff);
+    d->a.down_scale = factors_of(c, &down, E, d->hidden);
+    d->a.gate_up_blocks = d->a.down_blocks = d->in_blocks;
 }
 
 /* ---- Runs -------------------------------------------------------------------------------------------------------- */
@@ -462,6 +474,15 @@ static void spread_tokens(check *c, moe_data *d) {
     d->a.bias = (float *)check_upload(c, d->bias, E * sizeof(float));
 }
 
+/* Returns factors of all experts' blocks, or NULL if the case has none. */
+static float *blocks_of_ones(check *c, const moe_data *d, int32_t rows, int32_t in) {
+    const size_t bytes = um_cu_block_bytes(rows, in) * (size_t)d->r.n_experts;
+    float *one = (float *)check_host(c, bytes);
+    if (!d->in_blocks) return NULL;
+    for (size_t i = 0; i < bytes / sizeof *one; i++) one[i] = 1;
+    return (float *)check_upload(c, one, bytes);
+}
+
 /* A layer of real size without a reference: finite outputs, equal bits for tokens alone, and the time. */
 static void check_layer(check *c, const check_case *k) {
     moe_data d = new_data(c, k);
@@ -473,9 +494,12 @@ static void check_layer(check *c, const check_case *k) {
     if (d.type == UM_F8) {
         float *one = (float *)check_host(c, E * (size_t)UM_MAX(d.hidden, 2 * d.ff) * sizeof *one);
         for (size_t i = 0; i < E * (size_t)UM_MAX(d.hidden, 2 * d.ff); i++) one[i] = 1;
-        const float *ones = (float *)check_upload(c, one, E * (size_t)UM_MAX(d.hidden, 2 * d.ff) * sizeof *one);
-        d.a.gate_up_scale = scales_of(c, ones, d.r.n_experts, 2 * d.ff);
-        d.a.down_scale = scales_of(c, ones, d.r.n_experts, d.hidden);
+        float *ones = (float *)check_upload(c, one, E * (size_t)UM_MAX(d.hidden, 2 * d.ff) * sizeof *one);
+        const um_cu_matrix gate_up = {2 * d.ff, d.hidden, UM_F8, NULL, ones, blocks_of_ones(c, &d, 2 * d.ff, d.hidden)};
+        const um_cu_matrix down = {d.hidden, d.ff, UM_F8, NULL, ones, blocks_of_ones(c, &d, d.hidden, d.ff)};
+        d.a.gate_up_scale = factors_of(c, &gate_up, d.r.n_experts, 2 * d.ff);
+        d.a.down_scale = factors_of(c, &down, d.r.n_experts, d.hidden);
+        d.a.gate_up_blocks = d.a.down_blocks = d.in_blocks;
     }
     const size_t n = (size_t)d.n * (size_t)d.hidden;
     const float *got = run_part(c, &d, 0, d.n, d.capacity);
@@ -557,6 +581,12 @@ static const check_case cases[] = {
     {"fp8 moe 6 of 12, score bias, groups", check_parity, {200, 256, 272, 208, 0, 5}, UM_F8},
     {"fp8 moe pools of blocks", check_parity, {70, 128, 64, 112, 16, 6}, UM_F8},
     {"fp8 moe one expert, 1024 tokens", check_parity, {1024, 1024, 64, 32, 0, 8}, UM_F8},
+    {"fp8 moe 4 of 16 in blocks, score bias", check_parity, {33, 64, 208, 144, 0, 3, 0, 1}, UM_F8},
+    {"fp8 moe 8 of 256 in blocks, groups", check_parity, {33, 64, 144, 64, 0, 4, 0, 1}, UM_F8},
+    {"fp8 moe 6 of 12 in blocks, score bias, groups", check_parity, {200, 256, 272, 384, 0, 5, 0, 1}, UM_F8},
+    {"fp8 moe one expert in blocks, 1024 tokens", check_parity, {1024, 1024, 640, 256, 0, 8, 0, 1}, UM_F8},
+    {"fp8 moe llada2-mini layer in blocks, 32 tokens", check_layer, {32, 32, 2048, 512, 0, 4, 0, 1}, UM_F8},
+    {"fp8 moe llada2-mini layer in blocks, 1024 tokens", check_layer, {1024, 1024, 2048, 512, 0, 4, 0, 1}, UM_F8},
     {"fp8 moe llada2-mini layer, 32 tokens", check_layer, {32, 32, 2048, 512, 0, 4}, UM_F8},
     {"fp8 moe llada2-mini layer, 1024 tokens", check_layer, {1024, 1024, 2048, 512, 0, 4}, UM_F8},
     {"moe norm bf16 8 of 256", check_norm, {33, 64, 136, 72, 0, 4}, UM_BF16},

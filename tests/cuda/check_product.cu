@@ -48,16 +48,23 @@ static double tolerance(um_dtype type, um_dtype out_type) {
 
 /* ---- Against the reference --------------------------------------------------------------------------------------- */
 
-/* n: weight rows, columns, 1: added, 1: fp32 output, elements between the rows of y beyond those needed */
+/* Draws weights, whose blocks have factors if n[6] of the case is 1. */
+static um_cu_matrix draw_weights(check *c, const check_case *k, um_tensor *tensor) {
+    *tensor = check_tensor(c, k->n[0], k->n[1], k->type);
+    return k->n[6] ? check_matrix_in_blocks(c, tensor, 1) : check_matrix(c, tensor, k->type);
+}
+
+/* n: weight rows, columns, 1: added, 1: fp32 output, elements between the rows of y beyond those needed, -, 1: blocks
+ * of the weights have factors */
 static void run_small(check *c, const check_case *k) {
     static const int32_t tokens[] = {1, 2, 7, 31, 32, 33, 64, 100, 256};
     const int32_t rows = k->n[0], in = k->n[1], most = 256, stride = rows + k->n[4];
-    const um_tensor tensor = check_tensor(c, rows, in, k->type);
+    um_tensor tensor;
     float *x = check_floats(c, (size_t)most * in), *before = check_floats(c, (size_t)most * stride);
     um_err err;
     linear_args a = {};
     a.p = products(c, true);
-    a.w = check_matrix(c, &tensor, k->type);
+    a.w = draw_weights(c, k, &tensor);
     a.x = check_rows(c, x, most, in, k->type);
     a.add = k->n[2];
     a.out_type = k->n[3] ? UM_F32 : UM_BF16;
@@ -122,7 +129,18 @@ static __global__ void fill(void *out, size_t n, um_dtype type, uint32_t seed) {
 
 /* The scales of the rows of `filled` weights and of `filled` activations, for UM_F8. */
 static float weight_scale(int32_t row) { return 1 + (float)(row % 7) / 8; }
+static float no_scale(int32_t) { return 1; }
 static float token_scale(int32_t t) { return 1 / (float)(1 << t % 4); }
+/* The factor of the block of row and column. */
+static float block_factor(int32_t row, int32_t column) {
+    return 1 + (float)((row / UM_CU_BLOCK * 5 + column / UM_CU_BLOCK * 3) % 11) / 16;
+}
+static float *block_factors(check *c, int32_t rows, int32_t in) {
+    float *list = (float *)check_host(c, um_cu_block_bytes(rows, in)), *to = list;
+    for (int32_t row = 0; row < rows; row += UM_CU_BLOCK, to += um_cu_block_stride(in))
+        for (int32_t k = 0; k < in; k += UM_CU_BLOCK) to[k / UM_CU_BLOCK] = block_factor(row, k);
+    return (float *)check_upload(c, list, um_cu_block_bytes(rows, in));
+}
 static float *scales(check *c, int32_t n, float (*scale)(int32_t i)) {
     float *list = (float *)check_host(c, (size_t)n * sizeof *list);
     for (int32_t i = 0; i < n; i++) list[i] = scale(i);
@@ -146,7 +164,8 @@ static void *filled(check *c, size_t n, um_dtype type, uint32_t seed) {
 
 enum { SEED_W = 1, SEED_X, SEED_Y };
 
-/* Prepares a product of random matrices; n: weight rows, columns, tokens, 1: added, 1: fp32 output, 1: any order. */
+/* Prepares a product of random matrices; n: weight rows, columns, tokens, 1: added, 1: fp32 output, 1: any order, 1:
+ * blocks of the weights have factors. */
 static linear_args large(check *c, const check_case *k) {
     const int32_t rows = k->n[0], in = k->n[1];
     um_err err;
@@ -158,9 +177,10 @@ static linear_args large(check *c, const check_case *k) {
     a.w.data = filled(c, (size_t)rows * in, k->type, SEED_W);
     a.x = {filled(c, (size_t)k->n[2] * in, k->type, SEED_X), NULL, k->n[2]};
     if (k->type == UM_F8) {
-        a.w.scale = scales(c, rows, weight_scale);
+        a.w.scale = scales(c, rows, k->n[6] ? no_scale : weight_scale);
         a.x.scale = scales(c, a.x.n, token_scale);
     }
+    if (k->n[6]) a.w.block = block_factors(c, rows, in);
     a.add = k->n[3];
     a.out_type = k->n[4] ? UM_F32 : UM_BF16;
     a.stride = rows;
@@ -180,10 +200,11 @@ static void run_large(check *c, const check_case *k) {
     for (int i = 0; i < SAMPLES; i++) {
         const int32_t t = i < 4 ? a.x.n - 1 : check_below(c, a.x.n), o = i < 2 ? rows - 1 : check_below(c, rows);
         const size_t at = (size_t)t * rows + o;
-        const double by = k->type == UM_F8 ? token_scale(t) * weight_scale(o) : 1;
+        const double by = k->type == UM_F8 ? token_scale(t) * (k->n[6] ? 1 : weight_scale(o)) : 1;
         double sum = a.add ? value(SEED_Y, at, a.out_type) : 0;
         for (int32_t j = 0; j < in; j++)
-            sum += by * value(SEED_X, (uint64_t)t * in + j, k->type) * value(SEED_W, (uint64_t)o * in + j, k->type);
+            sum += by * (k->n[6] ? block_factor(o, j) : 1) * value(SEED_X, (uint64_t)t * in + j, k->type) *
+                   value(SEED_W, (uint64_t)o * in + j, k->type);
         want[i] = (float)sum;
         got[i] = out == 4 ? ((const float *)y)[at] : um_bf16_to_f32(((const uint16_t *)y)[at]);
     }
@@ -223,11 +244,11 @@ static void run_invariant(check *c, const check_case *k) {
 /* ---- Views, graphs, preparation ---------------------------------------------------------------------------------- */
 
 /* Rows of a larger matrix, as the head uses them: groups of n[2] rows, the last one smaller. n: rows, columns, group,
- * tokens. */
+ * tokens, -, -, 1: blocks of the weights have factors. */
 static void run_views(check *c, const check_case *k) {
     const int32_t rows = k->n[0], in = k->n[1], group = k->n[2], T = k->n[3];
-    const um_tensor tensor = check_tensor(c, rows, in, k->type);
-    const um_cu_matrix whole = check_matrix(c, &tensor, k->type);
+    um_tensor tensor;
+    const um_cu_matrix whole = draw_weights(c, k, &tensor);
     float *x = check_floats(c, (size_t)T * in), *want = (float *)check_host(c, (size_t)T * rows * sizeof(float));
     um_err err;
     linear_args a = {};
@@ -247,6 +268,7 @@ static void run_views(check *c, const check_case *k) {
         a.w.rows = UM_MIN(group, rows - first);
         a.w.data = (char *)whole.data + (size_t)first * in * um_dtype_size(k->type);
         if (whole.scale) a.w.scale = whole.scale + first;
+        if (whole.block) a.w.block = whole.block + first / UM_CU_BLOCK * um_cu_block_stride(in);
         check_status(c, um_cu_products_prepare(a.p, &a.w, T, a.out_type, false, false, &err), &err);
         linear(c, &a);
         const float *got = check_floats_of(c, a.y, (size_t)T * group, UM_F32);
@@ -334,6 +356,11 @@ static void run_prepare(check *c, const check_case *k) {
 #define LARGE_ALL(name, rows, in, add, wide)                                                                           \
     LARGE(name, rows, in, add, wide, 32), LARGE(name, rows, in, add, wide, 64), LARGE(name, rows, in, add, wide, 128), \
         LARGE(name, rows, in, add, wide, 512), LARGE(name, rows, in, add, wide, 2048)
+#define BLOCKS(name, rows, in, add, wide, T)                                                                           \
+    { "fp8 " name " in blocks, " #T " tokens", run_large, {rows, in, T, add, wide, 0, 1}, UM_F8 }
+#define BLOCKS_ALL(name, rows, in, add, wide)                                                                          \
+    BLOCKS(name, rows, in, add, wide, 32), BLOCKS(name, rows, in, add, wide, 128),                                     \
+        BLOCKS(name, rows, in, add, wide, 512), BLOCKS(name, rows, in, add, wide, 2048)
 #define FREE(name, rows, in, add, wide, T)                                                                             \
     {name " in any order, " #T " tokens", run_large, {rows, in, T, add, wide, 1}, UM_BF16}, {                          \
         "fp8 " name " in any order, " #T " tokens", run_large, {rows, in, T, add, wide, 1}, UM_F8                      \
@@ -389,6 +416,15 @@ static const check_case cases[] = {
     {"fp8 product invariance head 8192x4096 to fp32", run_invariant, {8192, 4096, 2048, 0, 1}, UM_F8},
     {"fp8 product invariance 208x144 to fp32", run_invariant, {208, 144, 2048, 0, 1}, UM_F8},
     {"fp8 product 4100 tokens, 512x256", run_large, {512, 256, 4100, 0, 1}, UM_F8},
+    {"fp8 product 64x64 in blocks", run_small, {64, 64, 0, 0, 0, 0, 1}, UM_F8},
+    {"fp8 product 352x144 in blocks to fp32, added", run_small, {352, 144, 1, 1, 0, 0, 1}, UM_F8},
+    {"fp8 product 272x1040 in blocks, room", run_small, {272, 1040, 0, 0, 8, 0, 1}, UM_F8},
+    {"fp8 product views 2352x256 in blocks", run_views, {2352, 256, 1024, 33, 0, 0, 1}, UM_F8},
+    {"fp8 product graph 4096x4096 in blocks, added, 141 tokens", run_graph, {4096, 4096, 141, 1, 1, 0, 1}, UM_F8},
+    {"fp8 product invariance qkv 12288x4096 in blocks", run_invariant, {12288, 4096, 2048, 0, 0, 0, 1}, UM_F8},
+    {"fp8 product invariance down 4096x12288 in blocks, added", run_invariant, {4096, 12288, 2048, 1, 1, 0, 1}, UM_F8},
+    {"fp8 product invariance 208x144 in blocks to fp32", run_invariant, {208, 144, 2048, 0, 1, 0, 1}, UM_F8},
+    {"fp8 product 4100 tokens, 512x256 in blocks", run_large, {512, 256, 4100, 0, 1, 0, 1}, UM_F8},
     EXACT(256, 2048, 1),
     EXACT(256, 2048, 32),
     EXACT(256, 2048, 512),
@@ -402,6 +438,10 @@ static const check_case cases[] = {
     LARGE_ALL("product gate_up 24576x4096", 24576, 4096, 0, 0),
     LARGE_ALL("product down 4096x12288, added", 4096, 12288, 1, 1),
     LARGE_ALL("product head 8192x4096 to fp32", 8192, 4096, 0, 1),
+    BLOCKS_ALL("product qkv 12288x4096", 12288, 4096, 0, 0),
+    BLOCKS_ALL("product o 4096x4096, added", 4096, 4096, 1, 1),
+    BLOCKS_ALL("product gate_up 24576x4096", 24576, 4096, 0, 0),
+    BLOCKS_ALL("product down 4096x12288, added", 4096, 12288, 1, 1),
     FREE_ALL("product qkv 12288x4096", 12288, 4096, 0, 0),
     FREE_ALL("product o 4096x4096, added", 4096, 4096, 1, 1),
     FREE_ALL("product gate_up 24576x4096", 24576, 4096, 0, 0),

@@ -29,7 +29,8 @@ static bool has_stream() {
            cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
 }
 
-/* n: rows of y, columns, 1: added, 1: fp32 output, 1: gated, elements between the rows of y beyond those needed */
+/* n: rows of y, columns, 1: added, 1: fp32 output, 1: gated, elements between the rows of y beyond those needed, -, 1:
+ * blocks of the weights have factors */
 static stream_args made(check *c, const check_case *k, const um_cu_matrix *w, const um_cu_rows *x) {
     stream_args a = {};
     int device = 0;
@@ -37,6 +38,7 @@ static stream_args made(check *c, const check_case *k, const um_cu_matrix *w, co
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&a.n_processors, cudaDevAttrMultiProcessorCount, device);
     a.job.w = w->data, a.job.x = x->data, a.job.w_scale = w->scale, a.job.x_scale = x->scale;
+    a.job.w_block = w->block;
     a.job.rows = k->n[0], a.job.in = k->n[1], a.job.T = x->n, a.job.stride = k->n[0] + k->n[5];
     a.job.x_stride = k->n[1];
     a.job.add = k->n[2], a.job.out_type = k->n[3] ? UM_F32 : UM_BF16, a.job.gated = k->n[4];
@@ -74,12 +76,17 @@ static double tolerance(const check_case *k) {
     return k->type == UM_F8 ? 1e-3 : 1e-4;
 }
 
+static um_cu_matrix draw_weights(check *c, const check_case *k, um_tensor *tensor) {
+    *tensor = check_tensor(c, k->n[4] ? 2 * k->n[0] : k->n[0], k->n[1], k->type);
+    return k->n[7] ? check_matrix_in_blocks(c, tensor, 1) : check_matrix(c, tensor, k->type);
+}
+
 static void run_small(check *c, const check_case *k) {
     static const int32_t tokens[] = {TOKENS_MAX, 1, 2, 8, 31, 32, 33, 63, 64, 65, 100};
     const int32_t rows = k->n[0], in = k->n[1], stride = rows + k->n[5];
     if (check_skips(c, has_stream(), "kernels of product_stream.cu and product_many.cu")) return;
-    const um_tensor tensor = check_tensor(c, k->n[4] ? 2 * rows : rows, in, k->type);
-    const um_cu_matrix w = check_matrix(c, &tensor, k->type);
+    um_tensor tensor;
+    const um_cu_matrix w = draw_weights(c, k, &tensor);
     float *x = check_floats(c, (size_t)TOKENS_MAX * in), *before = check_floats(c, (size_t)TOKENS_MAX * stride);
     const um_cu_rows operand = check_rows(c, x, TOKENS_MAX, in, k->type);
     stream_args a = made(c, k, &w, &operand);
@@ -105,8 +112,8 @@ static void run_small(check *c, const check_case *k) {
 static void run_time(check *c, const check_case *k) {
     const int32_t rows = k->n[0], in = k->n[1], T = k->n[6], all = k->n[4] ? 2 * rows : rows;
     if (check_skips(c, has_stream(), "kernels of product_stream.cu and product_many.cu")) return;
-    const um_tensor tensor = check_tensor(c, all, in, k->type);
-    const um_cu_matrix w = check_matrix(c, &tensor, k->type);
+    um_tensor tensor;
+    const um_cu_matrix w = draw_weights(c, k, &tensor);
     float *x = check_floats(c, (size_t)T * in);
     const um_cu_rows operand = check_rows(c, x, T, in, k->type);
     stream_args a = made(c, k, &w, &operand);
@@ -187,6 +194,11 @@ static void run_gates(check *c, const check_case *) {
         word " " #rows "x" #in ", add " #add ", fp32 " #wide ", gated " #gated, run_small,                             \
             {rows, in, add, wide, gated, 0}, type                                                                      \
     }
+#define IN_BLOCKS(rows, in, add, wide, gated)                                                                          \
+    {                                                                                                                  \
+        "fp8 stream " #rows "x" #in " in blocks, add " #add ", fp32 " #wide ", gated " #gated, run_small,              \
+            {rows, in, add, wide, gated, 0, 0, 1}, UM_F8                                                               \
+    }
 #define MANY(rows, in, gated, room, most)                                                                              \
     { "many " #rows "x" #in ", gated " #gated, run_many, {rows, in, 0, 0, gated, room, most}, UM_BF16 }
 #define SMALL(rows, in, add, wide, gated) SMALL_OF(UM_BF16, "stream", rows, in, add, wide, gated)
@@ -250,6 +262,18 @@ static const check_case cases[] = {
     FP8(8192, 256, 0, 0, 1),
     FP8(12288, 256, 0, 0, 1),
     FP8(18944, 128, 0, 0, 1),
+    IN_BLOCKS(16, 128, 0, 0, 0),
+    IN_BLOCKS(208, 144, 1, 0, 0),
+    IN_BLOCKS(4096, 768, 1, 1, 0),
+    IN_BLOCKS(8208, 400, 0, 1, 0),
+    IN_BLOCKS(18432, 256, 0, 0, 0),
+    IN_BLOCKS(40000, 256, 0, 1, 0),
+    IN_BLOCKS(352, 208, 0, 0, 1),
+    IN_BLOCKS(8192, 512, 0, 0, 1),
+    IN_BLOCKS(12288, 256, 0, 0, 1),
+    {"fp8 stream gate_up 12288x4096 in blocks, gated, 32 tokens", run_time, {12288, 4096, 0, 0, 1, 0, 32, 1}, UM_F8},
+    {"fp8 stream down 4096x12288 in blocks, added, 32 tokens", run_time, {4096, 12288, 1, 1, 0, 0, 32, 1}, UM_F8},
+    {"fp8 stream down 4096x12288 in blocks, added, 128 tokens", run_time, {4096, 12288, 1, 1, 0, 0, 128, 1}, UM_F8},
     MANY_TIMES("qkv 12288x4096", 12288, 4096, 0),
     MANY_TIMES("qkv 6144x4096", 6144, 4096, 0),
     MANY_TIMES("gate_up 12288x4096, gated", 12288, 4096, 1),
