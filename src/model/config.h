@@ -161,8 +161,10 @@ um_status um_model_open_weights(struct um_model *m, const um_config *c, const um
 /* The same with random weights in the shapes of m->arch (random.c). */
 um_status um_model_open_random_weights(struct um_model *m, const um_config *c, um_err *err);
 /* Sets the path, the architecture and the tokenizer of a model to those of a released shape, cut after the first
- * n_layers layers, 0 keeps all, and describes it (random.c). Errors: those of um_released_arch. */
-um_status um_model_take_shape(struct um_model *m, const um_released *r, int32_t n_layers, um_err *err);
+ * n_layers layers, 0 keeps all, opens the adapters of c, and describes it (random.c). Errors: those of um_released_arch
+ * and um_adapters_open. */
+um_status um_model_take_shape(struct um_model *m, const um_released *r, int32_t n_layers, const um_config *c,
+                              um_err *err);
 /* Returns a kind of layers that uses rotary table i of m->net. */
 const um_arch_kind *um_model_rotary_kind(const struct um_model *m, int32_t i);
 /* Frees the weights that um_model_load created, also when it failed. */

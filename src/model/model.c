@@ -359,7 +359,7 @@ static um_status find_facts(um_model *m, const um_config *c, bool weights, um_st
         um_status s = um_model_find(&m->path, c->model, err);
         return s ? s : open_facts(m, c, weights, files, err);
     }
-    um_status s = um_model_take_shape(m, shape, 0, err);
+    um_status s = um_model_take_shape(m, shape, 0, c, err);
     return s || !c->chat_template ? s : um_chat_open_own(&m->chat, m->path, NULL, m->tok, c->chat_template, NULL, err);
 }
 

@@ -9,6 +9,7 @@
 
 #include "model/config.h"
 #include "model/languages.h"
+#include "model/lora.h"
 
 /* A prime number of pages of 4 KiB, about 64 MiB. With a power of two, the rows of a matrix would repeat after a few
  * thousand. */
@@ -171,11 +172,12 @@ um_status um_model_open_random_weights(um_model *m, const um_config *c, um_err *
     return st;
 }
 
-um_status um_model_take_shape(um_model *m, const um_released *r, int32_t n_layers, um_err *err) {
+um_status um_model_take_shape(um_model *m, const um_released *r, int32_t n_layers, const um_config *c, um_err *err) {
     m->path = um_strdup(r->name);
     um_status s = um_released_arch(&m->arch, r, n_layers, err);
     m->arch.max_position = UM_MIN(m->arch.max_position, UM_POSITIONS_MAX);
     if (!s) s = um_tok_numbered(&m->tok, m->arch.vocab, err);
+    if (!s) s = um_adapters_open(m, c->lora, c->lora_merge, err);
     if (!s) um_model_describe(m);
     return s;
 }
@@ -188,7 +190,7 @@ um_status um_model_open_random(um_model **out, const um_config *c, const um_rele
     um_model *m = UM_NEW(um_model);
     m->languages = um_languages_new();
     const double start = um_now();
-    s = um_model_take_shape(m, r, n_layers, err);
+    s = um_model_take_shape(m, r, n_layers, c, err);
     if (!s) s = um_model_open_random_weights(m, c, err);
     m->load_seconds = um_now() - start;
     if (s) {

@@ -1,6 +1,8 @@
 #!/bin/bash
 # Random weights: --load-format dummy runs a model without its weight files.
 source tests/cli/claims.bash
+MODEL=models/tiny-block
+source tests/cli/adapter.bash
 FOLDER=$work/shape # tiny-block without its weights
 mkdir -p "$FOLDER"
 cp models/tiny-block/{config,tokenizer,tokenizer_config}.json "$FOLDER"
@@ -40,6 +42,19 @@ a_released_shape_needs_no_folder() {
         --max-tokens 4 --json t5 t6
     [ "$rc" = 0 ]
     jq -e '.prompt_tokens == 2 and (.text | test("^t[0-9]+( t[0-9]+){3}$"))' "$work/out"
+}
+an_adapter_of_a_released_shape_is_loaded() {
+    layers=28 out=2048 in=2048 # those of sdar-1.7b
+    make_adapter "$work/mine"
+    local shape=(run --model sdar-1.7b --load-format dummy --max-num-batched-tokens 64 --max-model-len 64 --raw
+                 --ignore-eos --max-tokens 4 --adapter mine)
+    try "${shape[@]}" --lora "mine=$work/mine" t5 t6
+    [ "$rc" = 0 ]
+    in=1024
+    make_adapter "$work/other"
+    try "${shape[@]}" --lora "mine=$work/other" t5 t6
+    [ "$rc" != 0 ]
+    grep -qF o_proj "$work/err"
 }
 an_unknown_format_is_refused() {
     try run --model "$FOLDER" --load-format bitsandbytes t1
