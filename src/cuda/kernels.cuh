@@ -252,8 +252,9 @@ typedef struct um_cu_rows {
  * elements between rows. x, y and their rows are aligned to 16 bytes, unless `in` or `rows` is not a multiple of 8; the
  * same for the weights, which may be rows of a larger matrix. T may exceed the max_rows of prepare. fp32 weights: fp32
  * sums in a fixed order (a kernel of our own, no tf32), without prepare. bf16 weights: exact products, fp32 sums.
- * UM_F8: sums of 128 products have fewer bits than fp32, and are added in fp32. UM_EINVAL for a shape that was not
- * prepared. UM_EDEVICE: cuBLASLt refused the product, or a kernel of our own could not be started. */
+ * UM_F8: sums of 128 products have fewer bits than fp32, and are added in fp32. Rows of a larger matrix with factors of
+ * blocks begin at a multiple of UM_CU_BLOCK. UM_EINVAL for a shape that was not prepared. UM_EDEVICE: cuBLASLt refused
+ * the product, or a kernel of our own could not be started. */
 um_status um_cu_linear(um_cu_products *p, const um_cu_matrix *w, um_cu_rows x, bool add, um_dtype out_type, void *y,
                        int32_t stride, cudaStream_t s);
 /* y = W x for n <= UM_CU_FEW_ROWS rows of x, without prepare, on Hopper GPUs. Weights have an even number of rows, and
