@@ -10,7 +10,8 @@ static const uint8_t places[PER_WORD] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 static size_t bytes_of(int64_t rows, int64_t in) { return um_mul((size_t)rows / 2, (size_t)in); }
 
-static const um_format format = {"AWQ 4-bit", 1, 0, NULL, UM_Q8, um_groups_read, bytes_of, NULL};
+static const um_format format = {
+    .name = "AWQ 4-bit", .elements = 1, .product = UM_Q8, .read = um_groups_read, .matrix_bytes = bytes_of};
 
 static um_status join(const um_joining *j, um_tensor *to, um_err *err) {
     const um_tensor *scales = NULL, *zeros = NULL;

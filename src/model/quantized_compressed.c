@@ -84,8 +84,10 @@ um_status um_quantized_compressed(um_quantized *q, const json_t *fields, const c
 static size_t bytes_of_4(int64_t rows, int64_t in) { return um_mul((size_t)rows, (size_t)UM_CEIL_DIV(in, 8) * 4); }
 static size_t bytes_of_8(int64_t rows, int64_t in) { return um_mul((size_t)rows, (size_t)UM_CEIL_DIV(in, 4) * 4); }
 
-static const um_format format_4 = {"packed 4-bit", 1, 0, NULL, UM_Q8, um_groups_read, bytes_of_4, NULL};
-static const um_format format_8 = {"packed 8-bit", 1, 0, NULL, UM_Q8, um_groups_read, bytes_of_8, NULL};
+static const um_format format_4 = {
+    .name = "packed 4-bit", .elements = 1, .product = UM_Q8, .read = um_groups_read, .matrix_bytes = bytes_of_4};
+static const um_format format_8 = {
+    .name = "packed 8-bit", .elements = 1, .product = UM_Q8, .read = um_groups_read, .matrix_bytes = bytes_of_8};
 
 /* Reads the number of columns, which the packed words alone leave open. */
 static um_status read_shape(const um_joining *j, int64_t *in, um_err *err) {

@@ -75,7 +75,8 @@ static bool read_scales(const um_tensor *t, float *out) {
     return true;
 }
 
-static const um_format format = {"FP8", 1, 0, NULL, UM_Q8, read, bytes_of, read_scales};
+static const um_format format = {
+    .name = "FP8", .elements = 1, .product = UM_Q8, .read = read, .matrix_bytes = bytes_of, .read_scales = read_scales};
 
 /* ---- Joining ----------------------------------------------------------------------------------------------------- */
 

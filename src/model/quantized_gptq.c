@@ -6,8 +6,10 @@
 static size_t bytes_of_4(int64_t rows, int64_t in) { return um_mul((size_t)rows, (size_t)in / 2); }
 static size_t bytes_of_8(int64_t rows, int64_t in) { return um_mul((size_t)rows, (size_t)in); }
 
-static const um_format format_4 = {"GPTQ 4-bit", 1, 0, NULL, UM_Q8, um_groups_read, bytes_of_4, NULL};
-static const um_format format_8 = {"GPTQ 8-bit", 1, 0, NULL, UM_Q8, um_groups_read, bytes_of_8, NULL};
+static const um_format format_4 = {
+    .name = "GPTQ 4-bit", .elements = 1, .product = UM_Q8, .read = um_groups_read, .matrix_bytes = bytes_of_4};
+static const um_format format_8 = {
+    .name = "GPTQ 8-bit", .elements = 1, .product = UM_Q8, .read = um_groups_read, .matrix_bytes = bytes_of_8};
 
 static um_status read_list(um_groups *g, const um_joining *j, int64_t in, um_err *err) {
     const um_tensor *list = NULL;

@@ -219,19 +219,21 @@ static void mxfp4(const void *group, float *restrict out) {
 
 /* ---- The tables -------------------------------------------------------------------------------------------------- */
 
-const um_format um_format_q8_0 = {"Q8_0", QK, 34, q8_0, UM_Q8, NULL, NULL, NULL};
-const um_format um_format_q4_0 = {"Q4_0", QK, 18, q4_0, UM_Q4, NULL, NULL, NULL};
-const um_format um_format_q4_1 = {"Q4_1", QK, 20, q4_1, UM_Q8, NULL, NULL, NULL};
-const um_format um_format_q5_0 = {"Q5_0", QK, 22, q5_0, UM_Q8, NULL, NULL, NULL};
-const um_format um_format_q5_1 = {"Q5_1", QK, 24, q5_1, UM_Q8, NULL, NULL, NULL};
-const um_format um_format_q2_k = {"Q2_K", QK_K, 84, q2_k, UM_Q8, NULL, NULL, NULL};
-const um_format um_format_q3_k = {"Q3_K", QK_K, 110, q3_k, UM_Q8, NULL, NULL, NULL};
-const um_format um_format_q4_k = {"Q4_K", QK_K, 144, q4_k, UM_Q8, NULL, NULL, NULL};
-const um_format um_format_q5_k = {"Q5_K", QK_K, 176, q5_k, UM_Q8, NULL, NULL, NULL};
-const um_format um_format_q6_k = {"Q6_K", QK_K, 210, q6_k, UM_Q8, NULL, NULL, NULL};
-const um_format um_format_iq4_nl = {"IQ4_NL", QK, 18, iq4_nl, UM_Q8, NULL, NULL, NULL};
-const um_format um_format_iq4_xs = {"IQ4_XS", QK_K, 136, iq4_xs, UM_Q8, NULL, NULL, NULL};
-const um_format um_format_mxfp4 = {"MXFP4", QK, 17, mxfp4, UM_Q8, NULL, NULL, NULL};
+#define FORMAT(id, title, n, size, type)                                                                               \
+    const um_format um_format_##id = {.name = title, .elements = n, .bytes = size, .to_f32 = id, .product = type};
+FORMAT(q8_0, "Q8_0", QK, 34, UM_Q8)
+FORMAT(q4_0, "Q4_0", QK, 18, UM_Q4)
+FORMAT(q4_1, "Q4_1", QK, 20, UM_Q8)
+FORMAT(q5_0, "Q5_0", QK, 22, UM_Q8)
+FORMAT(q5_1, "Q5_1", QK, 24, UM_Q8)
+FORMAT(q2_k, "Q2_K", QK_K, 84, UM_Q8)
+FORMAT(q3_k, "Q3_K", QK_K, 110, UM_Q8)
+FORMAT(q4_k, "Q4_K", QK_K, 144, UM_Q8)
+FORMAT(q5_k, "Q5_K", QK_K, 176, UM_Q8)
+FORMAT(q6_k, "Q6_K", QK_K, 210, UM_Q8)
+FORMAT(iq4_nl, "IQ4_NL", QK, 18, UM_Q8)
+FORMAT(iq4_xs, "IQ4_XS", QK_K, 136, UM_Q8)
+FORMAT(mxfp4, "MXFP4", QK, 17, UM_Q8)
 
 /* By the numbers of ggml. NULL: a number that ggml no longer uses. */
 static const struct {

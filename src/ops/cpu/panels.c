@@ -98,10 +98,13 @@ PANEL_FORMAT(q8, UM_Q8)
 PANEL_FORMAT(q4, UM_Q4)
 
 static const um_format formats[] = {
-    [UM_F32] = {"f32 panels", 1, 0, NULL, UM_F32, f32_read, f32_bytes, NULL},
-    [UM_BF16] = {"bf16 panels", 1, 0, NULL, UM_F32, bf16_read, bf16_bytes, NULL},
-    [UM_Q8] = {"q8 panels", UM_QUANT_GROUP, 0, NULL, UM_Q8, q8_read, q8_bytes, NULL},
-    [UM_Q4] = {"q4 panels", UM_QUANT_GROUP, 0, NULL, UM_Q4, q4_read, q4_bytes, NULL},
+    [UM_F32] = {.name = "f32 panels", .elements = 1, .product = UM_F32, .read = f32_read, .matrix_bytes = f32_bytes},
+    [UM_BF16] =
+        {.name = "bf16 panels", .elements = 1, .product = UM_F32, .read = bf16_read, .matrix_bytes = bf16_bytes},
+    [UM_Q8] =
+        {.name = "q8 panels", .elements = UM_QUANT_GROUP, .product = UM_Q8, .read = q8_read, .matrix_bytes = q8_bytes},
+    [UM_Q4] =
+        {.name = "q4 panels", .elements = UM_QUANT_GROUP, .product = UM_Q4, .read = q4_read, .matrix_bytes = q4_bytes},
 };
 
 const um_format *um_panels_format(um_dtype type) {
