@@ -274,7 +274,8 @@ static um_status new_experts(um_forward *f, um_err *err) {
         um_cu_experts *e = &f->experts[i];
         s = new_expert_list(n, y->expert_gate_up, &e->gate_up, &e->gate_up_scale, &e->gate_up_blocks, err);
         if (!s && e->gate_up_blocks && um_kind_of(n, i)->expert_ff % 16)
-            s = um_fail(err, UM_EUNSUPPORTED, "expected experts in FP8 blocks with a multiple of 16 rows, found %d",
+            s = um_fail(err, UM_EUNSUPPORTED,
+                        "expected a multiple of 16 as the width of experts in FP8 blocks, found %d",
                         um_kind_of(n, i)->expert_ff);
         if (!s) s = new_expert_list(n, y->expert_down, &e->down, &e->down_scale, &e->down_blocks, err);
         if (!s) s = new_router(f, i, err);

@@ -118,7 +118,7 @@ um_status um_cu_products_prepare(um_cu_products *p, const um_cu_matrix *w, int32
     planned.gated = gated;
     planned.blocks = w->block;
     if (um_cu_scales_bytes(&planned) > p->workspace_bytes)
-        return um_fail(err, UM_EUNSUPPORTED, "products in FP8 blocks have at most %zu columns, found %d",
+        return um_fail(err, UM_EUNSUPPORTED, "expected at most %zu columns of weights in FP8 blocks, found %d",
                        p->workspace_bytes / um_cu_bucket[UM_CU_BUCKETS - 1] / sizeof(float) * UM_CU_BLOCK, w->in);
     const double start = um_now();
     const um_status s = um_cu_plan_shape(p, &planned, max_rows, err);
